@@ -1,0 +1,36 @@
+# make demo | test | lint | bench. Each makes .venv on first use; see tools/venv.sh for the choice of Python.
+PY := .venv/bin/python
+PIP := $(PY) -m pip install -qq --disable-pip-version-check
+
+.PHONY: demo test lint bench format clean
+
+demo: .venv/.run
+	$(PY) main.py --work-type gen_data --task lc-biid-digits
+
+test: .venv/.dev
+	$(PY) -m pytest $(ARGS)
+
+lint: .venv/.dev
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+format: .venv/.dev
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+bench: .venv/.run
+	$(PY) -m benchmarks.gen_data
+
+.venv/.run: requirements.txt tools/venv.sh
+	@test -x $(PY) || sh tools/venv.sh
+	@echo "Installing requirements.txt (TensorFlow is large: a minute or two the first time)"
+	@$(PIP) -r requirements.txt
+	@touch $@
+
+.venv/.dev: .venv/.run requirements-dev.txt
+	@$(PIP) -r requirements-dev.txt
+	@touch $@
+
+clean:
+	rm -rf .venv .tools .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,276 @@
+"""Container formats of image datasets: each reader returns images and labels as stored, train before test."""
+
+from __future__ import annotations
+
+import gzip
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Callable, NamedTuple, TypeVar
+
+import numpy as np
+
+from data import safe_pickle
+from data.errors import DataError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+Item = TypeVar("Item")
+# Shows progress while something long is gone through: (items, their number, what is being done) -> the same items.
+Progress = Callable[[Iterable[Item], int, str], Iterable[Item]]
+
+
+def silent(items: Iterable[Item], total: int, what: str) -> Iterable[Item]:
+    """No progress display."""
+    return items
+
+
+class Raw(NamedTuple):
+    """Images and labels as a file holds them."""
+
+    x: np.ndarray  # uint8 [n, h, w] or [n, h, w, channels]
+    y: np.ndarray  # int64 [n]
+    origin: str
+    class_names: tuple[str, ...] = ()
+
+
+CIFAR_PYTHON = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
+CIFAR_BINARY = tuple(f"{name}.bin" for name in CIFAR_PYTHON)
+CIFAR_RECORD = 1 + 3 * 32 * 32  # the label, then the red, green and blue planes
+IDX_PAIRS = (
+    ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+    ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
+)
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
+_MAX_MEMBER = 1 << 30  # no file of a CIFAR-10 archive comes near a gigabyte
+
+
+def read(path: Path, image_size: int, progress: Progress = silent) -> Raw:
+    """Images and labels of a file or folder in any format we know, told apart by names inside it."""
+    if not path.exists():
+        raise DataError(f"{path}: expected a file or folder, found nothing there")
+    try:
+        if path.is_file():
+            return _read_file(path)
+        return _read_folder(path, image_size, progress)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error
+    except (OSError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path}: damaged or unreadable ({type(error).__name__}: {error})") from error
+
+
+def _read_file(path: Path) -> Raw:
+    if path.suffix == ".npz":
+        return read_npz(path)
+    if path.name.endswith((".tar.gz", ".tgz", ".tar")):
+        members = _archive_members(path)
+        if CIFAR_BINARY[0] in members:
+            return read_cifar_binary(members)
+        return read_cifar_python(members)
+    raise DataError("expected .npz, .tar.gz or a folder")
+
+
+def _read_folder(path: Path, image_size: int, progress: Progress) -> Raw:
+    for folder in (path, path / "cifar-10-batches-py", path / "cifar-10-batches-bin"):
+        if any((folder / name).is_file() for name in CIFAR_PYTHON):
+            return read_cifar_python(_folder_members(folder))
+        if any((folder / name).is_file() for name in CIFAR_BINARY):
+            return read_cifar_binary(_folder_members(folder))
+    names = {name.name for name in path.iterdir()}
+    if any(name in names or f"{name}.gz" in names for pair in IDX_PAIRS for name in pair):
+        return read_idx(path)
+    return read_image_folder(path, image_size, progress)
+
+
+def _folder_members(folder: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in folder.iterdir() if p.name in (*CIFAR_PYTHON, *CIFAR_BINARY)}
+
+
+def _archive_members(path: Path) -> dict[str, bytes]:
+    """CIFAR-10's files inside a tar archive, which is never unpacked to disk."""
+    found = {}
+    with tarfile.open(path) as archive:
+        for member in archive:
+            name = Path(member.name).name
+            if not member.isfile() or name not in (*CIFAR_PYTHON, *CIFAR_BINARY):
+                continue
+            if member.size > _MAX_MEMBER:
+                raise DataError(f"{name} inside it claims {member.size} bytes, too many for CIFAR-10")
+            content = archive.extractfile(member)
+            if content is not None:
+                found[name] = content.read()
+    return found
+
+
+def _check_complete(files: Mapping[str, object], expected: Iterable[str], what: str) -> None:
+    missing = [name for name in expected if name not in files]
+    if missing:
+        raise DataError(f"expected {what}; missing {', '.join(missing)}")
+
+
+def read_npz(path: Path) -> Raw:
+    """Arrays x_train, y_train and, if there, x_test, y_test."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in ("x_train", "y_train", "x_test", "y_test") if name in file}
+            names = sorted(file.files)
+    except ValueError as error:
+        raise DataError(f"expected an .npz of plain arrays ({error})") from error
+    pairs = [("x_train", "y_train")]
+    if "x_test" in arrays or "y_test" in arrays:
+        pairs.append(("x_test", "y_test"))
+    expected = [name for pair in pairs for name in pair]
+    _check_complete(arrays, expected, f"arrays x_train, y_train, x_test, y_test, found {names}")
+    for x, y in pairs:
+        _check_pair(arrays[x], arrays[y], x, y)
+    x_all, y_all = (_joined([arrays[pair[i]] for pair in pairs], "images") for i in (0, 1))
+    return Raw(x_all, y_all.reshape(-1).astype(np.int64), "npz")
+
+
+def _check_pair(x: np.ndarray, y: np.ndarray, x_name: str, y_name: str) -> None:
+    if x.dtype != np.uint8 or x.ndim not in (3, 4):
+        raise DataError(
+            f"{x_name}: expected uint8 [n,h,w] or [n,h,w,channels], received {x.dtype} {list(x.shape)}. "
+            f"Scale images to 0..255 and convert them to uint8"
+        )
+    if y.dtype.kind not in "iu" or y.ndim not in (1, 2) or y.size != len(y):
+        raise DataError(
+            f"{y_name}: expected whole numbers [n] or [n,1], received {y.dtype} {list(y.shape)}. "
+            f"Turn one-hot labels into class numbers"
+        )
+    if len(x) != len(y):
+        raise DataError(f"expected one label an image, received {len(x)} in {x_name}, {len(y)} in {y_name}")
+
+
+def _joined(parts: list[np.ndarray], what: str) -> np.ndarray:
+    if len({part.shape[1:] for part in parts}) > 1:
+        shapes = " and ".join(str(list(part.shape)) for part in parts)
+        raise DataError(f"expected train and test {what} of one shape, received {shapes}")
+    return np.concatenate(parts)
+
+
+def read_cifar_python(files: Mapping[str, bytes]) -> Raw:
+    """CIFAR-10's batches of pickled dicts, as made by Python 2."""
+    _check_complete(files, CIFAR_PYTHON, "CIFAR-10's six python batches")
+    images, labels = [], []
+    for name in CIFAR_PYTHON:
+        try:
+            batch = safe_pickle.loads(files[name], encoding="bytes")
+        except DataError as error:
+            raise DataError(f"{name}: {error}") from error
+        batch = {_text(key): value for key, value in batch.items()} if isinstance(batch, dict) else {}
+        data, y = batch.get("data"), batch.get("labels")
+        if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != 3072:
+            raise DataError(f"{name}: expected `data` uint8 [n,3072]")
+        if not isinstance(y, list) or len(y) != len(data) or not all(isinstance(label, int) for label in y):
+            raise DataError(f"{name}: expected `labels`, a list of {len(data)} whole numbers")
+        images.append(data)
+        labels.append(np.array(y, np.int64))
+    return _cifar(np.concatenate(images), np.concatenate(labels), "CIFAR-10 python batches")
+
+
+def read_cifar_binary(files: Mapping[str, bytes]) -> Raw:
+    """CIFAR-10's batches of 3073-byte records."""
+    _check_complete(files, CIFAR_BINARY, "CIFAR-10's six binary batches")
+    for name in CIFAR_BINARY:
+        if not files[name] or len(files[name]) % CIFAR_RECORD:
+            raise DataError(f"{name}: truncated: expected records of {CIFAR_RECORD} bytes, has {len(files[name])}")
+    records = np.frombuffer(b"".join(files[name] for name in CIFAR_BINARY), np.uint8).reshape(-1, CIFAR_RECORD)
+    return _cifar(records[:, 1:], records[:, 0].astype(np.int64), "CIFAR-10 binary batches")
+
+
+def _cifar(planes: np.ndarray, y: np.ndarray, origin: str) -> Raw:
+    if len(y) and not (y.min() >= 0 and y.max() <= 9):
+        raise DataError(f"expected labels 0 to 9, received {y.min()} to {y.max()}")
+    return Raw(np.ascontiguousarray(planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)), y, origin)
+
+
+def _text(key: object) -> object:
+    return key.decode("latin1") if isinstance(key, bytes) else key
+
+
+def read_idx(folder: Path) -> Raw:
+    """The four IDX files of MNIST's format, gzipped or not."""
+    arrays = []
+    for pair in IDX_PAIRS:
+        for name, num_dims in zip(pair, (3, 1)):
+            arrays.append(_idx_array(folder, name, num_dims))
+    for x, y in ((arrays[0], arrays[1]), (arrays[2], arrays[3])):
+        if len(x) != len(y):
+            raise DataError(f"expected one label an image, received {len(x)} images, {len(y)} labels")
+    x_all = _joined([arrays[0], arrays[2]], "images")
+    return Raw(x_all, np.concatenate([arrays[1], arrays[3]]).astype(np.int64), "IDX files")
+
+
+def _idx_array(folder: Path, name: str, num_dims: int) -> np.ndarray:
+    plain, zipped = folder / name, folder / f"{name}.gz"
+    if plain.is_file():
+        content = plain.read_bytes()
+    elif zipped.is_file():
+        content = gzip.decompress(zipped.read_bytes())
+    else:
+        raise DataError(f"expected {name} or {name}.gz, found neither")
+    header = 4 + 4 * num_dims
+    if len(content) < header or content[:4] != bytes((0, 0, 8, num_dims)):
+        raise DataError(f"{name}: expected an IDX file of bytes with {num_dims} dimensions")
+    shape = tuple(int(size) for size in np.frombuffer(content, ">u4", num_dims, offset=4))
+    expected = int(np.prod(shape, dtype=object))
+    if len(content) - header != expected:
+        raise DataError(f"{name}: expected {expected} bytes for shape {list(shape)}, has {len(content) - header}")
+    return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
+
+
+def read_image_folder(folder: Path, image_size: int, progress: Progress = silent) -> Raw:
+    """One class a sub-folder (its images in it, or in its `images` folder), classes and files in order of name."""
+    classes = {}
+    for child in sorted(folder.iterdir()):
+        if child.is_dir() and not child.name.startswith("."):
+            images = _images_in(child) or _images_in(child / "images")
+            if images:
+                classes[child.name] = images
+            elif any(child.iterdir()):
+                raise DataError(f"expected images in the class folder {child.name}, found none")
+    if len(classes) < 2:
+        raise DataError(
+            "expected one of: CIFAR-10 batches, IDX files, or at least two sub-folders of images "
+            f"({', '.join(IMAGE_SUFFIXES)}), one for each class; found {len(classes)} such sub-folders"
+        )
+    files = [(file, label) for label, images in enumerate(classes.values()) for file in images]
+    x = np.empty((len(files), image_size, image_size, 3), np.uint8)
+    for i, (file, _) in enumerate(progress(files, len(files), "Reading images")):
+        x[i] = read_image(file, image_size)
+    return Raw(x, np.array([label for _, label in files], np.int64), "image folder", tuple(classes))
+
+
+def _images_in(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return sorted(p for p in folder.iterdir() if p.suffix.lower() in IMAGE_SUFFIXES and p.is_file())
+
+
+def read_image(file: Path, image_size: int) -> np.ndarray:
+    """One image file as uint8 [image_size, image_size, 3]; resized bilinearly, with averaging when it shrinks."""
+    from PIL import Image
+
+    try:
+        with Image.open(file) as image:
+            if image.mode.startswith("I;16"):  # Pillow would clip, not scale, 16-bit grey
+                return np.asarray(resized(Image.fromarray(_eight_bits(image)).convert("RGB"), image_size))
+            return np.asarray(resized(image.convert("RGB"), image_size))
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise DataError(f"{file.parent.name}/{file.name}: not a readable image ({error})") from error
+
+
+def _eight_bits(image: Image) -> np.ndarray:
+    return (np.asarray(image) >> 8).astype(np.uint8)
+
+
+def resized(image: Image, image_size: int) -> Image:
+    """The image at image_size x image_size."""
+    from PIL.Image import Resampling
+
+    size = (image_size, image_size)
+    return image if image.size == size else image.resize(size, Resampling.BILINEAR)

@@ -1,0 +1,128 @@
+"""The command line: flags to a Command. Bad flags and values end here, with the rule and the value."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Callable, NoReturn
+
+from fedmatch_tf import __version__
+from fedmatch_tf.config import COMMON, WHAT, Config, ConfigError, Setting, check_value, flag, make_config, settings
+
+WORK_TYPES = ("train", "gen_data", "reproduce", "report", "compare")
+ALIASES = {"frac_clients": ["--frac-client"]}  # as the original's scripts write it
+
+
+@dataclass(frozen=True)
+class Command:
+    """What the user asked for."""
+
+    work_type: str
+    config: Config | None  # None for work that reads its settings from run folders
+    force: bool
+    quiet: bool
+    resume: str | None
+
+
+def parse(arguments: Sequence[str]) -> Command:
+    """The Command; on bad input prints one message and exits with 2."""
+    parser = _build()
+    _refuse_unknown(parser, arguments)
+    given = vars(parser.parse_args(arguments))
+    work_type, force, quiet, resume = (given.pop(name) for name in ("work_type", "force", "quiet", "resume"))
+    config = None
+    if work_type in ("train", "gen_data") and resume is None:
+        if "task" not in given:
+            parser.error(f"--task: expected a task with --work-type {work_type}, for example --task lc-biid-c10")
+        try:
+            config = make_config(**given)
+        except ConfigError as error:
+            parser.error(str(error))
+    return Command(work_type, config, force, quiet, resume)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        print(f"main.py: error: {message.replace('argument ', '', 1)}", file=sys.stderr)
+        print("`python main.py --help` lists every flag", file=sys.stderr)
+        sys.exit(2)
+
+
+def _build() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="python main.py",
+        description="FedMatch: federated semi-supervised learning with inter-client consistency and disjoint learning.",
+        epilog="Defaults shown as 'by task' come from the tables in fedmatch_tf/config.py.",
+        allow_abbrev=False,
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=34, width=120),
+    )
+    parser.add_argument("--version", action="version", version=f"fedmatch_tf {__version__}")
+    groups: dict[str, Any] = {}
+    for name, setting in settings().items():
+        if setting.group not in groups:
+            groups[setting.group] = parser.add_argument_group(setting.group)
+        groups[setting.group].add_argument(
+            flag(name),
+            *ALIASES.get(name, []),
+            dest=name,
+            type=_converter(setting, flag(name)),
+            default=argparse.SUPPRESS,
+            metavar=_braced(setting.choices) if setting.choices else _METAVARS[setting.kind],
+            help=_help(name, setting),
+        )
+    groups[WHAT].add_argument(
+        "--work-type", choices=WORK_TYPES, default="train", metavar=_braced(WORK_TYPES), help="default: train"
+    )
+    other = parser.add_argument_group("this command")
+    other.add_argument("--resume", metavar="RUN", help="go on with the run in this folder")
+    other.add_argument("--force", action="store_true", help="gen_data: replace partitions made with other settings")
+    other.add_argument("--quiet", action="store_true", help="no progress display")
+    return parser
+
+
+_METAVARS = {int: "N", float: "X", str: "TEXT", tuple: "0,1"}
+
+
+def _braced(choices: Sequence[str]) -> str:
+    return "{" + ",".join(choices) + "}"
+
+
+def _help(name: str, setting: Setting) -> str:
+    default = COMMON.get(name, "by task")
+    if name == "task":
+        return f"{setting.text}; required".replace("%", "%%")
+    return f"{setting.text}; default: {'none' if default is None else default}".replace("%", "%%")
+
+
+def _converter(setting: Setting, name: str) -> Callable[[str], Any]:
+    """Text of the command line -> checked value."""
+
+    def convert(text: str) -> Any:
+        value: Any = text
+        try:
+            if setting.kind is tuple:
+                value = tuple(int(part) for part in text.split(","))
+            elif setting.kind is not str:
+                value = setting.kind(text)
+        except ValueError:
+            value = text  # the check says what was expected
+        try:
+            check_value(name, value, setting)
+        except ConfigError as error:
+            raise argparse.ArgumentTypeError(str(error).split(": ", 1)[1]) from error
+        return value
+
+    return convert
+
+
+def _refuse_unknown(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
+    """An unknown flag ends here, with the one that was probably meant."""
+    known = [option for action in parser._actions for option in action.option_strings]
+    for argument in arguments:
+        name = argument.split("=")[0]
+        if name.startswith("--") and name != "--" and name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            parser.error(f"{name}: expected a known flag" + (f"; did you mean {close[0]}?" if close else ""))

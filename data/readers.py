@@ -113,6 +113,8 @@ def _check_complete(files: Mapping[str, object], expected: Iterable[str], what: 
 
 def read_npz(path: Path) -> Raw:
     """Arrays x_train, y_train and, if there, x_test, y_test."""
+    if not zipfile.is_zipfile(path):
+        raise DataError("damaged or unreadable (not a zip file, as every .npz is)")
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in ("x_train", "y_train", "x_test", "y_test") if name in file}

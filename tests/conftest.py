@@ -1,0 +1,59 @@
+"""What several test modules need: the command line as users run it, small data, the shared folder if it is there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SHARED = ROOT.parent / "shared"
+
+needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason=f"{SHARED.name}/ is not beside the project")
+
+
+def run_main(*arguments: str, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
+    """`python main.py` with these arguments; FEDMATCH_DATA and Keras' cache are empty unless given."""
+    clean = {name: value for name, value in os.environ.items() if name != "FEDMATCH_DATA"}
+    clean.update({"KERAS_HOME": str(cwd / "no-keras-cache"), "MPLBACKEND": "Agg"}, **environment)
+    return subprocess.run(
+        [sys.executable, str(ROOT / "main.py"), *arguments],
+        cwd=cwd, env=clean, capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+
+
+def assert_refused(result: subprocess.CompletedProcess[str], *texts: str) -> None:
+    """Exit code 2, these texts in one message on stderr, no traceback."""
+    assert result.returncode == 2, result.stderr
+    assert "Traceback" not in result.stderr
+    for text in texts:
+        assert text in result.stderr
+
+
+def made_up_images(num_examples: int, num_classes: int = 10, size: int = 32) -> tuple[np.ndarray, np.ndarray]:
+    """Different random images, labels that go round."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 256, (num_examples, size, size, 3), np.uint8)
+    return x, np.arange(num_examples) % num_classes
+
+
+def save_npz(path: Path, x: np.ndarray, y: np.ndarray, num_test: int = 0, **more: Any) -> Path:
+    """An .npz in Keras' layout, the last `num_test` examples as its test set."""
+    cut = len(x) - num_test
+    np.savez(path, x_train=x[:cut], y_train=y[:cut], x_test=x[cut:], y_test=y[cut:], **more)
+    return path
+
+
+@pytest.fixture(scope="session")
+def small_npz(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """600 images of 10 classes."""
+    x, y = made_up_images(600)
+    return save_npz(tmp_path_factory.mktemp("source") / "small.npz", x, y, num_test=100)
+
+
+SMALL = ("--num-clients", "4", "--num-test", "40", "--num-valid", "40", "--quiet")

@@ -1,0 +1,125 @@
+"""Settings: the defaults of paper and original, typed in here from their tables, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import Any
+
+import pytest
+
+from fedmatch_tf.config import DATASETS, KINDS, MODELS, PROFILES, SCENARIOS, ConfigError, make_config
+
+BOTH = {
+    "lr": 1e-3, "lr_factor": 3, "lr_min": 1e-20, "lambda_s": 10, "lambda_i": 1e-2, "lambda_a": 1e-2, "lambda_l2": 10,
+    "num_helpers": 2, "helper_interval": 10, "psi_factor": 0.2, "batch_size_test": 100, "num_epochs_client": 1,
+    "num_clients": 100, "num_rounds": 200, "frac_clients": 0.05, "seed": 1, "lambda_u": 1, "mu": 1e-2,
+    "batch_size_unlabeled": None, "arch": "resnet9", "model": "fedmatch",
+}  # fmt: skip
+OFFICIAL = {"confidence": 0.75, "num_test": 2000, "num_valid": 2000, "wd": 0, "equalize": "identity",
+            "icc_rows": "confident", "s2c_content": "full"}  # fmt: skip
+PAPER = {"confidence": 0.85, "num_test": 3000, "num_valid": 3000, "wd": 1e-4, "equalize": "real",
+         "icc_rows": "all", "s2c_content": "counted", "lr_patience": 5}  # fmt: skip
+LC = {"labels_per_class": 5, "batch_size_client": 10, "num_epochs_server": 0, "lr_patience": 5,
+      "lambda_l1": 1e-4, "l1_thres": 5e-6, "delta_thres": 5e-5}  # fmt: skip
+LS = {"labels_per_class": 100, "batch_size_client": 100, "batch_size_server": 100, "num_epochs_server": 1,
+      "lr_patience": 20, "lambda_l1": 1e-5, "l1_thres": 1e-5, "delta_thres": 1e-5}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["biid", "bimb"])
+@pytest.mark.parametrize(
+    ("scenario", "profile", "expected"),
+    [
+        ("lc", "official", {**BOTH, **LC, **OFFICIAL}),
+        ("ls", "official", {**BOTH, **LS, **OFFICIAL}),
+        ("lc", "paper", {**BOTH, **LC, **PAPER}),
+        ("ls", "paper", {**BOTH, **LS, **PAPER}),
+    ],
+)
+def test_cifar10_defaults_are_those_of_original_and_paper(
+    scenario: str, kind: str, profile: str, expected: dict[str, Any]
+) -> None:
+    config = dataclasses.asdict(make_config(f"{scenario}-{kind}-c10", profile=profile))
+    assert {name: config[name] for name in expected} == expected
+
+
+def test_streaming_has_ten_clients_that_all_take_part_in_ten_steps_of_ten_rounds() -> None:
+    for scenario in SCENARIOS:
+        config = make_config(f"{scenario}-simb-fmnist")
+        assert (config.num_clients, config.frac_clients, config.clients_per_round) == (10, 1.0, 10)
+        assert (config.num_steps, config.num_rounds) == (10, 100)
+    paper = make_config("lc-simb-fmnist", profile="paper")
+    assert (paper.num_test, paper.num_valid) == (3500, 3500)
+
+
+def test_covid_has_ten_clients_of_five_labels_per_class_for_a_hundred_rounds() -> None:
+    config = make_config("lc-biid-covid")
+    assert (config.num_clients, config.frac_clients, config.labels_per_class, config.num_rounds) == (10, 1.0, 5, 100)
+    assert make_config("ls-biid-covid").labels_per_class == 50
+
+
+def test_fixmatch_has_its_own_confidence_in_both_profiles() -> None:
+    for profile in PROFILES:
+        assert make_config("lc-biid-c10", model="fedavg-fixmatch", profile=profile).confidence == 0.85
+    assert make_config("lc-biid-c10", model="fedavg-uda").confidence == 0.75
+
+
+def test_the_fraction_follows_the_number_of_clients() -> None:
+    assert make_config("lc-biid-c10", num_clients=10).frac_clients == 1.0
+    assert make_config("lc-biid-digits", num_clients=100).frac_clients == 0.05
+    assert make_config("lc-biid-c10", num_clients=10, frac_clients=0.5).clients_per_round == 5
+
+
+def test_what_is_given_wins_over_every_table() -> None:
+    config = make_config("ls-simb-fmnist", profile="paper", num_clients=7, lr_patience=9, num_test=11, confidence=0.5)
+    assert (config.num_clients, config.lr_patience, config.num_test, config.confidence) == (7, 9, 11, 0.5)
+
+
+def test_every_task_profile_and_model_has_a_complete_config_or_a_reason() -> None:
+    for scenario, kind, dataset in itertools.product(SCENARIOS, KINDS, DATASETS):
+        given = {"source": "x.npz"} if dataset == "own" else {}
+        for profile, model in itertools.product(PROFILES, MODELS):
+            if scenario == "ls" and model.startswith("local-"):
+                with pytest.raises(ConfigError, match="never see a label"):
+                    make_config(f"{scenario}-{kind}-{dataset}", profile=profile, model=model, **given)
+            else:
+                config = make_config(f"{scenario}-{kind}-{dataset}", profile=profile, model=model, **given)
+                assert (config.scenario, config.kind, config.dataset) == (scenario, kind, dataset)
+
+
+def test_a_config_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        make_config("lc-biid-c10").lr = 1.0  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"task": "lc-biid-c11"}, "--task: expected"),
+        ({"task": "biid-c10"}, "--task: expected"),
+        ({"task": ""}, "--task: expected"),
+        ({"model": "fedsgd"}, "--model: expected one of fedmatch"),
+        ({"profile": "mine"}, "--profile: expected one of official, paper"),
+        ({"num_clients": 0}, "--num-clients: expected a whole number greater than 0, received 0"),
+        ({"num_clients": 2.5}, "--num-clients: expected a whole number, received 2.5"),
+        ({"num_clients": True}, "--num-clients: expected a whole number"),
+        ({"frac_clients": 1.5}, "--frac-clients: expected a number greater than 0 and at most 1, received 1.5"),
+        ({"frac_clients": 0.001}, "100 clients x 0.001 rounds to 0; use at least 0.01"),
+        ({"lr": float("nan")}, "--lr: expected a finite number"),
+        ({"lr": -1.0}, "--lr: expected a number greater than 0"),
+        ({"lr_factor": 1.0}, "--lr-factor: expected a number greater than 1"),
+        ({"confidence": 1.1}, "--confidence: expected a number between 0 and 1"),
+        ({"seed": -1}, "--seed: expected a whole number between 0 and 4294967295"),
+        ({"gpu": (0, 0)}, "--gpu: expected ids different"),
+        ({"gpu": ()}, "--gpu: expected ids as 0,1,2"),
+        ({"num_steps": 3}, "--num-steps: expected 1 unless the task is streaming"),
+        ({"task": "lc-simb-c10", "num_rounds": 5}, "each of 10 streaming steps, received 5"),
+        ({"task": "ls-biid-c10", "batch_size_server": 0}, "--batch-size-server: expected at least 1"),
+        ({"task": "lc-biid-own"}, "--source: expected your .npz file or image folder"),
+        ({"momentum": 0.9}, "expected names of settings, received momentum"),
+    ],
+)
+def test_bad_settings_are_refused_with_rule_and_value(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        make_config(**{"task": "lc-biid-c10", **given})
+    assert message in str(error.value)

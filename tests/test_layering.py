@@ -1,0 +1,60 @@
+"""The house: modules import only what lies below them (docs/ARCHITECTURE.md)."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+# From the ground up; a module may import from its own layer and those above it in this list.
+LAYERS = [
+    {"fedmatch_tf", "fedmatch_tf.config", "fedmatch_tf.display"},
+    {"data.errors"},
+    {"data.partition", "data.safe_pickle"},
+    {"data.manifest", "data.readers"},
+    {"data.sources", "data.figure"},
+    {"data.files"},
+    {"data.generator", "data.loader"},
+    {"parser"},
+    {"main"},
+]
+# Packages that take long to load or that one module alone may know.
+ONLY_IN: dict[str, set[str]] = {
+    "tensorflow_addons": {"data.augment"},
+    "matplotlib": {"data.figure"},
+    "PIL": {"data.readers", "data.sources"},
+    "argparse": {"parser"},
+}
+
+
+def modules() -> dict[str, Path]:
+    files = [ROOT / "main.py", ROOT / "parser.py", *ROOT.glob("data/**/*.py"), *ROOT.glob("fedmatch_tf/**/*.py")]
+    return {".".join(path.relative_to(ROOT).with_suffix("").parts).replace(".__init__", ""): path for path in files}
+
+
+def imports(path: Path) -> set[str]:
+    """Every module that a file imports, whether at its top or inside a function."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(set(modules()) - {"data"}))
+def test_a_module_imports_only_downward(name: str) -> None:
+    level = next((i for i, layer in enumerate(LAYERS) if name in layer), None)
+    assert level is not None, f"{name} has no layer: give it one here and in docs/ARCHITECTURE.md"
+    above = set().union(*LAYERS[level + 1 :])
+    found = imports(modules()[name])
+    assert not found & above
+    if name.startswith("data."):
+        assert not any(module.startswith("fedmatch_tf") for module in found)
+    for package, allowed in ONLY_IN.items():
+        if any(module.split(".")[0] == package for module in found):
+            assert name in allowed, f"{name} imports {package}"

@@ -1,0 +1,222 @@
+"""Who holds which example: the original's result index for index, and what must hold for any request."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import random
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data import files
+from data.errors import DataError
+from data.partition import Partition, PartitionSpec, class_shares, make_partition
+from tests.conftest import SHARED, needs_shared
+
+SPEC = PartitionSpec(
+    scenario="lc", kind="biid", dataset="c10", num_clients=3, labels_per_class=2, num_test=10, num_valid=10,
+    num_steps=1, image_size=32, seed=1,
+)  # fmt: skip
+
+
+def official_problem() -> tuple[np.ndarray, np.ndarray]:
+    """The made-up dataset of 3000 images that the original's partitions were recorded on."""
+    n = 3000
+    i = np.arange(n)
+    x = ((np.arange(n * 3072, dtype=np.int64) * 31) % 251).astype(np.uint8).reshape(n, 32, 32, 3)
+    x[:, 0, 0, 0], x[:, 0, 0, 1] = i // 256, i % 256
+    return x, (i * 7 + i // 13) % 10
+
+
+def every_index(partition: Partition) -> list[np.ndarray]:
+    unlabeled = [part for steps in partition.unlabeled for part in steps]
+    return [partition.test, partition.valid, *partition.labeled, *unlabeled]
+
+
+@needs_shared
+@pytest.mark.parametrize("task", ["lc-biid-c10", "lc-bimb-c10", "ls-biid-c10", "ls-bimb-c10"])
+def test_partitions_equal_the_originals_file_by_file(task: str) -> None:
+    expected = json.loads((SHARED / "official" / "partitions.json").read_text())[task]
+    scenario, kind, _ = task.split("-")
+    x, y = official_problem()
+    spec = PartitionSpec(scenario, kind, "c10", 10, 5 if scenario == "lc" else 20, 200, 200, 1, 32, seed=1)
+    partition = make_partition(y, spec)
+    ours = {"test_cifar_10.npy": partition.test, "valid_cifar_10.npy": partition.valid}
+    for client, index in enumerate(partition.labeled):
+        ours[f"s_cifar_10_{client}.npy" if scenario == "lc" else "s_cifar_10.npy"] = index
+    for client, steps in enumerate(partition.unlabeled):
+        ours[f"u_cifar_10_{client}.npy"] = steps[0]
+    assert ours.keys() == expected.keys()
+    for name, index in ours.items():
+        record = expected[name]
+        assert index.tolist() == record["index"], name
+        payload = io.BytesIO(files.encode(name, x[index], y[index], 10))
+        stored = np.load(payload, allow_pickle=True).item()  # as the original reads it
+        assert stored.keys() == {"x", "y", "labels", "name"}
+        assert (stored["x"].dtype, stored["y"].dtype) == (record["x_dtype"], record["y_dtype"])
+        assert hashlib.sha256(stored["x"].tobytes()).hexdigest() == record["sha256_x"]
+        assert hashlib.sha256(stored["y"].tobytes()).hexdigest() == record["sha256_y"]
+        assert stored["labels"].tolist() == record["labels"]
+        assert stored["name"] == record["name"]
+
+
+def test_a_small_partition_is_the_one_worked_out_by_hand() -> None:
+    order = list(range(12))
+    random.Random(1).shuffle(order)
+    assert order == [7, 11, 0, 8, 5, 6, 3, 10, 4, 1, 9, 2]
+    pair = [0, 1]
+    random.Random(1).shuffle(pair)
+    assert pair == [1, 0]
+    spec = replace(SPEC, num_clients=2, labels_per_class=1, num_test=2, num_valid=2)
+    partition = make_partition(np.arange(12) % 2, spec)
+    # The first 8 of the order are for training, then 2 and 2.
+    assert partition.test.tolist() == [4, 1]
+    assert partition.valid.tolist() == [9, 2]
+    # Training examples of class 0: 0 8 6 10, of class 1: 7 11 5 3. Client 0 gets the first of each, client 1 the
+    # second; a pair is shuffled to its reverse.
+    assert [index.tolist() for index in partition.labeled] == [[7, 0], [11, 8]]
+    # Left are 6 10 and 5 3: one slice of one example of each class for each client.
+    assert [steps[0].tolist() for steps in partition.unlabeled] == [[5, 6], [3, 10]]
+
+
+def test_streaming_cuts_a_clients_data_into_equal_consecutive_parts() -> None:
+    labels = np.arange(1000) % 10
+    batch = make_partition(labels, replace(SPEC, kind="bimb"))
+    streamed = make_partition(labels, replace(SPEC, kind="simb", num_steps=4))
+    for (whole,), steps in zip(batch.unlabeled, streamed.unlabeled):
+        size = len(whole) // 4
+        assert [len(part) for part in steps] == [size] * 4
+        assert np.concatenate(steps).tolist() == whole[: 4 * size].tolist()
+
+
+def test_class_shares_rotate_and_keep_their_shape_for_any_number_of_classes() -> None:
+    np.testing.assert_allclose(class_shares(10, 0), [0.50, 0.15, 0.03, 0.03, 0.03, 0.02, 0.03, 0.03, 0.03, 0.15])
+    np.testing.assert_allclose(class_shares(10, 13), [0.03, 0.03, 0.15, 0.50, 0.15, 0.03, 0.03, 0.03, 0.02, 0.03])
+    np.testing.assert_allclose(class_shares(3, 0), [0.625, 0.1875, 0.1875])
+    np.testing.assert_allclose(class_shares(3, 2), [0.1875, 0.1875, 0.625])
+    np.testing.assert_allclose(class_shares(2, 1), [0.375, 0.625])
+    np.testing.assert_allclose(class_shares(7, 1), [0.15, 0.5, 0.15, 0.05, 0.05, 0.05, 0.05])
+
+
+def test_imbalanced_clients_hold_mostly_their_own_class() -> None:
+    partition = make_partition(np.arange(20000) % 10, replace(SPEC, kind="bimb", num_clients=10))
+    for client, (index,) in enumerate(partition.unlabeled[:5]):  # the last ones find classes used up
+        counts = np.bincount(index % 10, minlength=10)
+        assert counts.argmax() == client
+        assert abs(counts[client] / len(index) - 0.5) < 0.05
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> tuple[np.ndarray, PartitionSpec]:
+    num_classes = draw(st.integers(2, 12))
+    kind = draw(st.sampled_from(["biid", "bimb", "simb"]))
+    spec = PartitionSpec(
+        scenario=draw(st.sampled_from(["lc", "ls"])),
+        kind=kind,
+        dataset="own",
+        num_clients=draw(st.integers(1, 12)),
+        labels_per_class=draw(st.integers(1, 4)),
+        num_test=draw(st.integers(1, 60)),
+        num_valid=draw(st.integers(1, 60)),
+        num_steps=draw(st.integers(1, 5)) if kind == "simb" else 1,
+        image_size=32,
+        seed=draw(st.integers(0, 2**32 - 1)),
+    )
+    labels = draw(st.lists(st.integers(0, num_classes - 1), min_size=20, max_size=900))
+    return np.array([*range(num_classes), *labels]), spec
+
+
+@settings(max_examples=150, deadline=None)
+@given(requests())
+def test_any_partition_is_disjoint_balanced_conserving_and_repeatable(
+    request: tuple[np.ndarray, PartitionSpec],
+) -> None:
+    labels, spec = request
+    try:
+        partition = make_partition(labels, spec)
+    except DataError:
+        return  # impossible requests are tested below
+    everything = np.concatenate(every_index(partition))
+    assert len(np.unique(everything)) == len(everything), "an example is in two places"
+    assert set(everything) <= set(range(len(labels)))
+    assert (len(partition.test), len(partition.valid)) == (spec.num_test, spec.num_valid)
+
+    num_classes = labels.max() + 1
+    assert len(partition.labeled) == (spec.num_clients if spec.scenario == "lc" else 1)
+    for index in partition.labeled:
+        assert np.bincount(labels[index], minlength=num_classes).tolist() == [spec.labels_per_class] * num_classes
+
+    assert len(partition.unlabeled) == spec.num_clients
+    assert {len(steps) for steps in partition.unlabeled} == {spec.num_steps}
+    held = [np.concatenate(steps) for steps in partition.unlabeled]
+    train = len(labels) - spec.num_test - spec.num_valid
+    rest = train - sum(len(index) for index in partition.labeled)
+    if spec.kind == "biid":  # every class is dealt out but for what doesn't divide among the clients
+        assert rest - sum(map(len, held)) < spec.num_clients * num_classes
+        assert len({tuple(np.bincount(labels[index], minlength=num_classes)) for index in held}) == 1
+    else:
+        assert all(len(index) <= rest // spec.num_clients for index in held)
+
+    for first, second in zip(every_index(partition), every_index(make_partition(labels, spec))):
+        assert first.tolist() == second.tolist()
+
+
+@settings(max_examples=60, deadline=None)
+@given(requests(), st.randoms(use_true_random=False))
+def test_copies_of_an_image_stay_on_one_side_of_the_split(
+    request: tuple[np.ndarray, PartitionSpec], random: Any
+) -> None:
+    labels, spec = request
+    groups = np.array([random.randrange(max(2, len(labels) * 3 // 4)) for _ in labels])
+    try:
+        partition = make_partition(labels, spec, groups)
+    except DataError:
+        return
+    trained = np.concatenate(every_index(partition)[2:])
+    sides = [set(groups[partition.test]), set(groups[partition.valid]), set(groups[trained])]
+    assert len(set.union(*sides)) == sum(len(side) for side in sides)
+    assert (len(partition.test), len(partition.valid)) == (spec.num_test, spec.num_valid)
+
+
+def test_a_split_without_copies_is_the_same_with_and_without_groups() -> None:
+    labels = np.arange(500) % 10
+    plain, grouped = make_partition(labels, SPEC), make_partition(labels, SPEC, groups=np.arange(500))
+    assert plain.test.tolist() == grouped.test.tolist()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_test": 60, "num_valid": 45}, "100 examples - 60 test - 45 validation = -5"),
+        ({"labels_per_class": 5}, "3 clients x 5 labels = 15 training examples of every class; class 0 has"),
+        ({"labels_per_class": 30, "scenario": "ls"}, "expected 30 labels = 30 training examples of every class"),
+        (
+            {"labels_per_class": 1, "num_clients": 7, "num_test": 1, "num_valid": 1},
+            "7 clients x 1 steps = 7 unlabelled",
+        ),
+        ({"num_clients": 60, "scenario": "ls", "kind": "bimb", "labels_per_class": 3}, "60 clients x 1"),
+        ({"num_steps": 30, "kind": "simb", "labels_per_class": 1}, "3 clients x 30 steps = 90 unlabelled"),
+    ],
+)
+def test_impossible_requests_say_the_arithmetic(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError) as error:
+        make_partition(np.arange(100) % 10, replace(SPEC, **change))
+    assert message in str(error.value)
+
+
+def test_a_group_of_copies_that_fits_no_side_is_refused() -> None:
+    groups = np.zeros(100, int)
+    with pytest.raises(DataError, match="100 copies of one image"):
+        make_partition(np.arange(100) % 10, SPEC, groups)
+
+
+def test_a_streaming_client_that_finds_its_classes_used_up_is_refused_by_name() -> None:
+    spec = replace(SPEC, kind="simb", num_clients=12, labels_per_class=1, num_steps=4)
+    with pytest.raises(DataError, match=r"4 steps of client \d+, which was dealt \d"):
+        make_partition(np.r_[np.arange(200) % 10], spec)

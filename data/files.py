@@ -62,20 +62,26 @@ def decode(payload: bytes) -> Examples:
 
 
 def _pickled_dict(payload: bytes) -> dict[str, Any]:
-    """The dict inside a 0-dimensional object array, by the restricted unpickler."""
+    """The dict inside a 0-dimensional object array."""
+    content = decode_npy(payload)
+    if isinstance(content, np.ndarray) and content.shape == () and content.dtype.kind == "O":
+        content = content.item()
+    if not isinstance(content, dict):
+        what = f"an array of {content.dtype} {list(content.shape)}" if isinstance(content, np.ndarray) else content
+        raise DataError(f"expected one pickled dict, received {what}")
+    return content
+
+
+def decode_npy(payload: bytes) -> Any:
+    """The content of an .npy file; what is pickled in it is read by the restricted unpickler."""
     stream = io.BytesIO(payload)
     try:
         version = np.lib.format.read_magic(stream)
         read_header = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}[version[0]]
-        shape, _, dtype = read_header(stream)
-    except (ValueError, KeyError) as error:
-        what = "the file is truncated" if len(payload) < 128 else "expected an .npy file"
+        _, _, dtype = read_header(stream)
+        if not dtype.hasobject:
+            return np.load(io.BytesIO(payload), allow_pickle=False)
+    except (ValueError, KeyError, EOFError) as error:
+        what = "the file is truncated" if len(payload) < 128 else "expected a whole .npy file"
         raise DataError(f"{what} ({error})") from error
-    if shape != () or dtype.kind != "O":
-        raise DataError(f"expected one pickled dict, received an array of {dtype} {list(shape)}")
-    content = safe_pickle.loads(stream.read())
-    if isinstance(content, np.ndarray) and content.shape == ():
-        content = content.item()
-    if not isinstance(content, dict):
-        raise DataError(f"expected a dict, received {type(content).__name__}")
-    return content
+    return safe_pickle.loads(stream.read())

@@ -1,0 +1,31 @@
+"""Helpers: each model is known by its prediction on one noise image; a client gets the psi of its nearest neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from sklearn.neighbors import KDTree
+
+
+def probe_image(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Noise around grey, [1, h, w, c] in [0, 1]: normal with mean and deviation 125, redrawn until within 0 .. 255."""
+    values = rng.normal(125, 125, (1, *shape))
+    while (outside := (values < 0) | (values > 255)).any():
+        values[outside] = rng.normal(125, 125, int(outside.sum()))
+    return (values / 255).astype(np.float32)
+
+
+def choose_helpers(client: int, embeddings: Mapping[int, np.ndarray], num_helpers: int) -> tuple[int, ...]:
+    """The clients whose models are nearest to this client's, nearest first; none if it never took part.
+
+    With fewer than num_helpers others known, all of them.
+    """
+    if client not in embeddings or num_helpers == 0 or len(embeddings) < 2:
+        return ()
+    known = sorted(embeddings)
+    tree = KDTree(np.stack([embeddings[other] for other in known]))
+    wanted = min(num_helpers + 1, len(known))
+    (nearest,) = tree.query(embeddings[client][np.newaxis], k=wanted, return_distance=False)
+    others = [known[i] for i in nearest if known[i] != client]
+    return tuple(others[:num_helpers])

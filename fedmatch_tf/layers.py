@@ -1,0 +1,114 @@
+"""Layers whose kernel is the sum of two trainable parts: sigma, learnt from labels, and psi, learnt without."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+keras = tf.keras
+
+
+def hard_threshold(psi: tf.Tensor, threshold: float) -> tf.Tensor:
+    """psi with elements of magnitude up to the threshold set to 0."""
+    return tf.where(tf.abs(psi) <= threshold, tf.zeros_like(psi), psi)
+
+
+def default_initializer() -> Any:
+    """Variance scaling as in the paper: fan-in, truncated normal, scale 1."""
+    return keras.initializers.VarianceScaling(scale=1.0, mode="fan_in", distribution="truncated_normal")
+
+
+class _Decomposed(keras.layers.Layer):
+    """theta = sigma + psi. Outside training, small elements of psi count as 0."""
+
+    def __init__(
+        self,
+        psi_factor: float = 0.2,
+        l1_thres: float = 0.0,
+        activation: Any = None,
+        sigma_initializer: Any = None,
+        **kw: Any,
+    ) -> None:
+        super().__init__(**kw)
+        if psi_factor < 0 or l1_thres < 0:
+            raise ValueError(f"expected psi_factor and l1_thres of 0 or greater, received {psi_factor} and {l1_thres}")
+        self.psi_factor = float(psi_factor)
+        self.l1_thres = float(l1_thres)
+        self.activation = keras.activations.get(activation)
+        self.sigma_initializer = keras.initializers.get(sigma_initializer or default_initializer())
+
+    def _add_parts(self, shape: tuple[int, ...]) -> None:
+        self.sigma = self.add_weight(name="sigma", shape=shape, initializer=self.sigma_initializer, trainable=True)
+        self.psi = self.add_weight(name="psi", shape=shape, initializer="zeros", trainable=True)
+        self.psi.assign(self.psi_factor * self.sigma)
+
+    def theta(self, training: bool) -> tf.Tensor:
+        """The kernel in use."""
+        psi = tf.convert_to_tensor(self.psi)
+        return self.sigma + (psi if training else hard_threshold(psi, self.l1_thres))
+
+    def get_config(self) -> dict[str, Any]:
+        """Arguments that make the same layer again."""
+        return {
+            **super().get_config(),
+            "psi_factor": self.psi_factor,
+            "l1_thres": self.l1_thres,
+            "activation": keras.activations.serialize(self.activation),
+            "sigma_initializer": keras.initializers.serialize(self.sigma_initializer),
+        }
+
+
+@keras.utils.register_keras_serializable("fedmatch_tf")
+class DecomposedConv2D(_Decomposed):
+    """2D convolution without bias, kernel sigma + psi."""
+
+    def __init__(self, filters: int, kernel_size: int, strides: int = 1, padding: str = "same", **kw: Any) -> None:
+        super().__init__(**kw)
+        for name, value in (("filters", filters), ("kernel_size", kernel_size), ("strides", strides)):
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name}: expected a whole number greater than 0, received {value!r}")
+        if padding not in ("same", "valid"):
+            raise ValueError(f"padding: expected same or valid, received {padding!r}")
+        self.filters, self.kernel_size, self.strides, self.padding = filters, kernel_size, strides, padding
+
+    def build(self, input_shape: Any) -> None:
+        """Makes sigma and psi [k, k, channels, filters]."""
+        channels = input_shape[-1]
+        if len(input_shape) != 4 or channels is None:
+            raise ValueError(f"expected images [batch, h, w, channels], received {tuple(input_shape)}")
+        self._add_parts((self.kernel_size, self.kernel_size, int(channels), self.filters))
+
+    def call(self, x: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """[batch, h, w, channels] -> [batch, h', w', filters]."""
+        return self.activation(tf.nn.conv2d(x, self.theta(training), self.strides, self.padding.upper()))
+
+    def get_config(self) -> dict[str, Any]:
+        """Arguments that make the same layer again."""
+        names = ("filters", "kernel_size", "strides", "padding")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+
+
+@keras.utils.register_keras_serializable("fedmatch_tf")
+class DecomposedDense(_Decomposed):
+    """Fully connected layer without bias, kernel sigma + psi."""
+
+    def __init__(self, units: int, **kw: Any) -> None:
+        super().__init__(**kw)
+        if not isinstance(units, int) or units < 1:
+            raise ValueError(f"units: expected a whole number greater than 0, received {units!r}")
+        self.units = units
+
+    def build(self, input_shape: Any) -> None:
+        """Makes sigma and psi [features, units]."""
+        if len(input_shape) != 2 or input_shape[-1] is None:
+            raise ValueError(f"expected vectors [batch, features], received {tuple(input_shape)}")
+        self._add_parts((int(input_shape[-1]), self.units))
+
+    def call(self, x: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """[batch, features] -> [batch, units]."""
+        return self.activation(tf.matmul(x, self.theta(training)))
+
+    def get_config(self) -> dict[str, Any]:
+        """Arguments that make the same layer again."""
+        return {**super().get_config(), "units": self.units}

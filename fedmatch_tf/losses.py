@@ -1,0 +1,48 @@
+"""The terms of the losses, each a small pure function of probabilities [batch, classes] or of parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+_EPSILON = 1e-7  # probabilities are kept this far from 0 and 1, as Keras' losses do outside a graph
+
+
+def cross_entropy(targets: tf.Tensor, probs: tf.Tensor) -> tf.Tensor:
+    """Mean over the batch of CE(target, p)."""
+    probs = tf.clip_by_value(probs, _EPSILON, 1.0 - _EPSILON)
+    return -tf.reduce_mean(tf.reduce_sum(targets * tf.math.log(probs), axis=-1))
+
+
+def inter_client_kl(helper_probs: tf.Tensor, probs: tf.Tensor) -> tf.Tensor:
+    """Eq. 1: mean over helpers and rows of KL(p_helper || p). helper_probs: [helpers, batch, classes]."""
+    helper_probs = tf.clip_by_value(helper_probs, _EPSILON, 1.0)
+    probs = tf.clip_by_value(probs, _EPSILON, 1.0)
+    return tf.reduce_mean(tf.reduce_sum(helper_probs * tf.math.log(helper_probs / probs), axis=-1))
+
+
+def agreement_labels(probs: tf.Tensor, helper_probs: tf.Tensor) -> tf.Tensor:
+    """Eq. 3: one-hot class with most votes among own and helpers' predictions; a tie goes to the lowest class.
+
+    helper_probs: [helpers, batch, classes]; with no helpers the result is the own prediction.
+    """
+    classes = probs.shape[-1]
+    own = tf.one_hot(tf.argmax(probs, axis=-1), classes)
+    votes = own + tf.reduce_sum(tf.one_hot(tf.argmax(helper_probs, axis=-1), classes), axis=0)
+    return tf.one_hot(tf.argmax(votes, axis=-1), classes)
+
+
+def l1(psis: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Sum of |psi| over all kernels."""
+    return tf.add_n([tf.reduce_sum(tf.abs(psi)) for psi in psis])
+
+
+def l2_towards_sigma(sigmas: Sequence[tf.Tensor], psis: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Sum of (sigma - psi)^2 over all kernels."""
+    return tf.add_n([tf.reduce_sum(tf.square(sigma - psi)) for sigma, psi in zip(sigmas, psis)])
+
+
+def weight_decay(variables: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Sum of squares over all kernels."""
+    return tf.add_n([tf.reduce_sum(tf.square(variable)) for variable in variables])

@@ -1,0 +1,127 @@
+"""FedMatch's gradient steps: labels train sigma, unlabelled images train psi (sections 3.1 and 3.2 of the paper).
+
+Supervised (eq. 4), psi fixed:
+
+    L_s(sigma) = lambda_s CE(y, p(x))
+
+Unsupervised (eq. 5), sigma fixed, for the rows of a batch u that the model is confident about:
+
+    L_u(psi) = lambda_i mean_h KL(p_h(u) || p(u))              eq. 1, inter-client consistency, if helpers were sent
+             + lambda_a CE(agreement(p(u), p_h(u)), p(RandAugment(u)))          eq. 2 and 3
+             + lambda_l2 |sigma - psi|^2 + lambda_l1 |psi|                      always, confident rows or not
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from fedmatch_tf import losses, networks
+from fedmatch_tf.config import Config
+from fedmatch_tf.evaluate import scaled
+
+
+class UnsupervisedTerms(NamedTuple):
+    """What one unsupervised step computed; icc and pseudo_ce before their lambdas."""
+
+    loss: tf.Tensor
+    icc: tf.Tensor
+    pseudo_ce: tf.Tensor
+    kept: tf.Tensor  # bool [batch]: rows that got a pseudo-label
+    pseudo_labels: tf.Tensor  # int64 [batch], -1 where there is none
+
+
+class FedMatch:
+    """Compiled steps on one decomposed model. Holds no state but the model's variables."""
+
+    def __init__(self, config: Config, model: Any, augment: Any) -> None:
+        """augment: (images uint8 [n, h, w, c], seeds int32 [n, 2]) -> images uint8."""
+        self._config, self._model, self._augment = config, model, augment
+        self._sigmas, self._psis = networks.sigmas(model), networks.psis(model)
+        shape = [None, *model.input_shape[1:]]
+        classes = model.output_shape[-1]
+        images = tf.TensorSpec(shape, tf.uint8)
+        targets = tf.TensorSpec([None, classes], tf.float32)
+        helper_probs = tf.TensorSpec([None, None, classes], tf.float32)
+        number = tf.TensorSpec([], tf.float32)
+        seed = tf.TensorSpec([2], tf.int32)
+        # The server's step differs in one point only: small elements of psi count as 0, as in an evaluation.
+        supervised = [images, targets, number]
+        self.supervised_step = tf.function(partial(self._supervised_step, training=True), supervised)
+        self.server_step = tf.function(partial(self._supervised_step, training=False), supervised)
+        self.unsupervised_step = tf.function(self._unsupervised_step, [images, helper_probs, seed, number])
+        self.predict = tf.function(lambda x: self._model(scaled(x), training=True), [images])
+        self.embed = tf.function(lambda image: self._model(image, training=True), [tf.TensorSpec(shape, tf.float32)])
+
+    def _supervised_step(self, x_labeled: tf.Tensor, y_labeled: tf.Tensor, lr: tf.Tensor, training: bool) -> tf.Tensor:
+        """One step on sigma; the loss before it."""
+        with tf.GradientTape() as tape:
+            probs = self._model(scaled(x_labeled), training=training)
+            loss = self._config.lambda_s * losses.cross_entropy(y_labeled, probs)
+            if self._config.wd:
+                loss += self._config.wd * losses.weight_decay(self._sigmas)
+        self._descend(self._sigmas, tape.gradient(loss, self._sigmas), lr)
+        return loss
+
+    def _unsupervised_step(
+        self, x: tf.Tensor, helper_probs: tf.Tensor, seed: tf.Tensor, lr: tf.Tensor
+    ) -> UnsupervisedTerms:
+        """One step on psi. helper_probs: [helpers, batch, classes], of frozen helper models; may be of no helpers."""
+        config = self._config
+        probs = self._model(scaled(x), training=True)
+        kept = tf.reduce_max(probs, axis=-1) >= config.confidence
+        labels = losses.agreement_labels(probs, helper_probs)
+        icc, pseudo_ce, gradients = self._consistency(x, helper_probs, labels, kept, seed)
+        with tf.GradientTape() as tape:
+            penalty = config.lambda_l1 * losses.l1(self._psis)
+            penalty += config.lambda_l2 * losses.l2_towards_sigma(self._sigmas, self._psis)
+        penalties = tape.gradient(penalty, self._psis)
+        self._descend(self._psis, [a + b for a, b in zip(gradients, penalties)], lr)
+        loss = config.lambda_i * icc + config.lambda_a * pseudo_ce + penalty
+        return UnsupervisedTerms(loss, icc, pseudo_ce, kept, tf.where(kept, tf.argmax(labels, axis=-1), -1))
+
+    def _consistency(
+        self, x: tf.Tensor, helper_probs: tf.Tensor, labels: tf.Tensor, kept: tf.Tensor, seed: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]:
+        """(icc, pseudo-label CE, gradient of their weighted sum); no pass through the network where a term is absent."""
+        config = self._config
+        rows = tf.where(kept)[:, 0]
+        icc_rows = tf.range(tf.shape(x, tf.int64)[0]) if config.icc_rows == "all" else rows
+        zeros = [tf.zeros_like(psi) for psi in self._psis]
+
+        def consistency() -> tuple[tf.Tensor, list[tf.Tensor]]:
+            with tf.GradientTape() as tape:
+                probs = self._model(scaled(tf.gather(x, icc_rows)), training=True)
+                icc = losses.inter_client_kl(tf.gather(helper_probs, icc_rows, axis=1), probs)
+                weighted = config.lambda_i * icc
+            return icc, tape.gradient(weighted, self._psis)
+
+        def agreement() -> tuple[tf.Tensor, list[tf.Tensor]]:
+            strong = self._augment(tf.gather(x, rows), _row_seeds(seed, rows))
+            with tf.GradientTape() as tape:
+                probs = self._model(scaled(strong), training=True)
+                pseudo_ce = losses.cross_entropy(tf.gather(labels, rows), probs)
+                weighted = config.lambda_a * pseudo_ce
+            return pseudo_ce, tape.gradient(weighted, self._psis)
+
+        def absent() -> tuple[tf.Tensor, list[tf.Tensor]]:
+            return tf.constant(0.0), zeros
+
+        with_helpers = tf.logical_and(tf.shape(helper_probs)[0] > 0, tf.size(icc_rows) > 0)
+        icc, first = tf.cond(with_helpers, consistency, absent)
+        pseudo_ce, second = tf.cond(tf.size(rows) > 0, agreement, absent)
+        return icc, pseudo_ce, [a + b for a, b in zip(first, second)]
+
+    @staticmethod
+    def _descend(variables: list[Any], gradients: list[tf.Tensor], lr: tf.Tensor) -> None:
+        """Plain SGD."""
+        for variable, gradient in zip(variables, gradients):
+            variable.assign_sub(lr * gradient)
+
+
+def _row_seeds(seed: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    """[n, 2]: a seed for each row, which does not depend on the other rows that are kept."""
+    rows = tf.cast(rows, tf.int32)
+    return tf.stack([tf.fill(tf.shape(rows), seed[0]), seed[1] + rows], axis=1)

@@ -1,0 +1,34 @@
+"""A model's parameters as flat vectors in layer order, and the arithmetic on them. No TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Params(NamedTuple):
+    """theta = sigma + psi. A plain network keeps all of theta in sigma and has an empty psi."""
+
+    sigma: np.ndarray  # float32 [n]
+    psi: np.ndarray  # float32 [n] or [0]
+
+
+def flatten(kernels: Sequence[np.ndarray]) -> np.ndarray:
+    """One float32 vector of all kernels."""
+    return np.concatenate([np.asarray(kernel, np.float32).ravel() for kernel in kernels])
+
+
+def hard_threshold(vector: np.ndarray, threshold: float) -> np.ndarray:
+    """The vector with elements of magnitude up to the threshold set to 0."""
+    return np.where(np.abs(vector) <= np.float32(threshold), np.float32(0), vector)
+
+
+def weighted_mean(vectors: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:
+    """The weighted mean, added up in the given order."""
+    total = float(sum(weights))
+    result = np.zeros_like(vectors[0])
+    for vector, weight in zip(vectors, weights):
+        result += np.float32(weight / total) * vector
+    return result

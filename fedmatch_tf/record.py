@@ -1,0 +1,171 @@
+"""Records of a run: rounds.jsonl, the original's server.txt and client-<id>.txt, config.json."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedmatch_tf import __version__
+from fedmatch_tf.config import SCENARIOS, Config
+from fedmatch_tf.tasks import Score
+from fedmatch_tf.wire import Cost
+
+
+class ClientRecord(NamedTuple):
+    """One client's round."""
+
+    client: int
+    s2c: Cost
+    c2s: Cost
+    valid: Score
+    test: Score | None
+    lr: float
+
+
+class RoundRecord(NamedTuple):
+    """One round; costs are means over its clients."""
+
+    round_num: int
+    task_step: int
+    clients: tuple[ClientRecord, ...]
+    global_test: Score
+    server_valid: Score | None  # labels-at-server: after the server's own epochs
+    server_test: Score | None
+    confident: float  # share of unlabelled rows that got a pseudo-label
+    pseudo_label_acc: float | None  # None if there was no pseudo-label
+    helpers: Mapping[int, Sequence[int]]  # client -> who helped it
+    seconds: float
+
+
+def mean_cost(costs: Sequence[Cost]) -> dict[str, float]:
+    """Means over clients, as rounds.jsonl has them."""
+    count = len(costs)
+    return {
+        "sum": sum(cost.sum for cost in costs) / count,
+        "sigma": sum(cost.sigma for cost in costs) / count,
+        "psi": sum(cost.psi for cost in costs) / count,
+        "helpers": sum(cost.helpers for cost in costs) / count,
+        "bytes": sum(cost.num_bytes for cost in costs) / count,
+    }
+
+
+def to_line(record: RoundRecord) -> dict[str, Any]:
+    """The round's object in rounds.jsonl."""
+    clients = record.clients
+    tests = [client.test.accuracy for client in clients if client.test is not None]
+    return {
+        "round": record.round_num,
+        "task_step": record.task_step,
+        "clients": [client.client for client in clients],
+        "test_acc": record.global_test.accuracy,
+        "test_loss": record.global_test.loss,
+        "local_test_acc": sum(tests) / len(tests) if tests else None,
+        "valid_loss": sum(client.valid.loss for client in clients) / len(clients),
+        "s2c": mean_cost([client.s2c for client in clients]),
+        "c2s": mean_cost([client.c2s for client in clients]),
+        "confident": record.confident,
+        "pseudo_label_acc": record.pseudo_label_acc,
+        "helpers": {str(client): list(helpers) for client, helpers in record.helpers.items()},
+        "lr": sum(client.lr for client in clients) / len(clients),
+        "seconds": round(record.seconds, 3),
+    }
+
+
+class RunLog:
+    """The files of one run, complete after every round."""
+
+    def __init__(self, folder: Path, check_pts: Path, config: Config) -> None:
+        folder.mkdir(parents=True)
+        self.folder = folder
+        self._options = original_options(config, folder, check_pts)
+        self._server: dict[str, Any] = {
+            "c2s": {"sum": [], "sig": [], "psi": []},
+            "s2c": {"sum": [], "sig": [], "psi": [], "hlp": []},
+            "scores": {name: [] for name in (*_CLIENT_SCORES, "aggr_acc", "aggr_lss")},
+            "options": self._options,
+        }
+        self._clients: dict[int, dict[str, Any]] = {}
+        settings = {"settings": dataclasses.asdict(config), "versions": versions()}
+        write_text(folder / "config.json", json.dumps(settings, indent=1) + "\n")
+
+    def add(self, record: RoundRecord) -> None:
+        """Writes the round: a line of rounds.jsonl, and the original's logs anew."""
+        line = to_line(record)
+        with (self.folder / "rounds.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        self._add_server(record, line)
+        for client in record.clients:
+            self._add_client(client)
+
+    def _add_server(self, record: RoundRecord, line: Mapping[str, Any]) -> None:
+        log = self._server
+        for way in ("s2c", "c2s"):
+            for ours, theirs in (("sum", "sum"), ("sigma", "sig"), ("psi", "psi"), ("helpers", "hlp")):
+                if theirs in log[way]:
+                    log[way][theirs].append(line[way][ours])
+        _append_scores(log["scores"], record.server_valid, record.server_test)
+        log["scores"]["aggr_acc"].append(record.global_test.accuracy)
+        log["scores"]["aggr_lss"].append(record.global_test.loss)
+        write_text(self.folder / "server.txt", json.dumps(log))
+
+    def _add_client(self, client: ClientRecord) -> None:
+        log = self._clients.setdefault(
+            client.client,
+            {
+                "s2c": {"ratio": [], "sig_ratio": [], "psi_ratio": [], "hlp_ratio": []},
+                "c2s": {"ratio": [], "psi_ratio": [], "sig_ratio": []},
+                "scores": {name: [] for name in _CLIENT_SCORES},
+                "options": self._options,
+            },
+        )
+        for way, cost in (("s2c", client.s2c), ("c2s", client.c2s)):
+            ratios = {"ratio": cost.sum, "sig_ratio": cost.sigma, "psi_ratio": cost.psi, "hlp_ratio": cost.helpers}
+            for name in log[way]:
+                log[way][name].append(ratios[name])
+        _append_scores(log["scores"], client.valid, client.test)
+        write_text(self.folder / f"client-{client.client}.txt", json.dumps(log))
+
+
+_CLIENT_SCORES = ("train_loss", "train_acc", "valid_loss", "valid_acc", "test_loss", "test_acc")
+
+
+def _append_scores(scores: dict[str, list[float]], valid: Score | None, test: Score | None) -> None:
+    for name, score in (("valid", valid), ("test", test)):
+        if score is not None:
+            scores[f"{name}_loss"].append(score.loss)
+            scores[f"{name}_acc"].append(score.accuracy)
+
+
+def original_options(config: Config, folder: Path, check_pts: Path) -> dict[str, Any]:
+    """Our settings, and the original's names for those that it calls otherwise."""
+    return {
+        **dataclasses.asdict(config),
+        "work_type": "train",
+        "scenario": SCENARIOS[config.scenario],
+        "archi": config.arch,
+        "num_labels_per_class": config.labels_per_class,
+        "h_interval": config.helper_interval,
+        "log_dir": str(folder),
+        "check_pts": str(check_pts),
+    }
+
+
+def versions() -> dict[str, str]:
+    """What the run was made with."""
+    packages = ("tensorflow", "tensorflow-addons", "numpy", "scikit-learn")
+    found = {name: metadata.version(name) for name in packages}
+    return {"fedmatch_tf": __version__, "python": platform.python_version(), "platform": sys.platform, **found}
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes the file whole or not at all."""
+    temporary = path.with_name(f".{path.name}.partial")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)

@@ -1,0 +1,63 @@
+"""The server's side of a round (RunServer of algorithms 1 and 2).
+
+1. (labels-at-server) For every server epoch and minibatch of the server's labelled set: a supervised step on sigma,
+   psi fixed, eq. 4; the validation loss decides on the server's next learning rate.
+2. Choose the round's clients and, every helper_interval rounds, each one's helpers: its nearest neighbours among all
+   models known so far.
+3. Average what the clients upload: sigma (labels-at-client only) and psi, each on its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fedmatch_tf import helpers, schedule, seeding
+from fedmatch_tf.config import Config
+from fedmatch_tf.params import Params, weighted_mean
+from fedmatch_tf.schedule import Plateau
+
+
+class ServerState(NamedTuple):
+    """What the server knows between rounds, apart from what its store keeps of the clients."""
+
+    params: Params
+    plateau: Plateau
+    embeddings: Mapping[int, np.ndarray]  # of every client that ever took part
+
+
+def initial_state(config: Config, params: Params) -> ServerState:
+    """The state before round 0."""
+    return ServerState(params, schedule.start(config.lr, config.lr_patience), {})
+
+
+def select_clients(config: Config, round_num: int) -> list[int]:
+    """The clients that take part, in ascending order."""
+    rng = seeding.stream(config.seed, "select clients", round_num)
+    return sorted(rng.choice(config.num_clients, config.clients_per_round, replace=False).tolist())
+
+
+def sends_helpers(config: Config, round_num: int) -> bool:
+    """Whether helpers are sent in this round (counted from 0)."""
+    return round_num > 0 and (round_num + 1) % config.helper_interval == 0
+
+
+def helpers_of(config: Config, state: ServerState, client: int, round_num: int) -> tuple[int, ...]:
+    """GetNearestNeighbors: the clients whose psi is sent along."""
+    if not sends_helpers(config, round_num):
+        return ()
+    return helpers.choose_helpers(client, state.embeddings, config.num_helpers)
+
+
+def aggregate(
+    config: Config, state: ServerState, uploads: Sequence[Params], embeddings: Mapping[int, np.ndarray]
+) -> ServerState:
+    """The state after a round: uniform means, in the order of the uploads; in labels-at-server sigma stays."""
+    weights = [1.0] * len(uploads)
+    psi = weighted_mean([params.psi for params in uploads], weights)
+    sigma = state.params.sigma
+    if config.scenario == "lc":
+        sigma = weighted_mean([params.sigma for params in uploads], weights)
+    return ServerState(Params(sigma, psi), state.plateau, {**state.embeddings, **embeddings})

@@ -1,0 +1,100 @@
+"""The round loop: reads like the paper's algorithms 1 (labels-at-client) and 2 (labels-at-server). No TensorFlow.
+
+Everything that needs a network is a task for the backend: a client's round, the server's epoch, an evaluation.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+
+from fedmatch_tf import schedule, server, wire
+from fedmatch_tf.config import Config
+from fedmatch_tf.record import ClientRecord, RoundRecord
+from fedmatch_tf.server import ServerState
+from fedmatch_tf.store import Held, MemoryStore
+from fedmatch_tf.tasks import ClientResult, ClientTask, EvalTask, Score, ServerResult, ServerTask
+
+
+class Backend(Protocol):
+    """Runs tasks somewhere; results may come in any order."""
+
+    def map(self, tasks: Sequence[Any]) -> Iterable[Any]:
+        """The results of the tasks."""
+
+
+def run(
+    config: Config, state: ServerState, backend: Backend, store: MemoryStore
+) -> Iterator[tuple[RoundRecord, ServerState]]:
+    """Runs the federation round by round; yields each round's record and the state after it."""
+    for round_num in range(config.num_rounds):
+        begin = time.monotonic()
+        trained = None
+        if config.scenario == "ls" and config.num_epochs_server:
+            (trained,) = backend.map([ServerTask(round_num, state.params, state.plateau)])
+            state = state._replace(params=trained.params, plateau=trained.plateau)
+        active = server.select_clients(config, round_num)
+        helpers = {client: server.helpers_of(config, state, client, round_num) for client in active}
+        tasks = [_client_task(config, state, store, client, round_num, helpers[client]) for client in active]
+        results = sorted(backend.map(tasks), key=lambda result: result.client)
+        for result in results:
+            store.put(result.client, Held(result.upload.params, result.plateau))
+        embeddings = {result.client: result.embedding for result in results}
+        state = server.aggregate(config, state, [result.upload.params for result in results], embeddings)
+        (test,) = backend.map([EvalTask(state.params)])
+        yield _record(config, round_num, tasks, results, helpers, trained, test, time.monotonic() - begin), state
+
+
+def task_step(config: Config, round_num: int) -> int:
+    """The streaming step of a round: rounds are spread evenly over the steps."""
+    return round_num * config.num_steps // config.num_rounds
+
+
+def _client_task(
+    config: Config, state: ServerState, store: MemoryStore, client: int, round_num: int, helpers: Sequence[int]
+) -> ClientTask:
+    """What is sent to a client: differences to what it still holds, or everything on its first visit."""
+    held = store.get(client)
+    if held is None:
+        message = wire.full_broadcast(state.params)
+        plateau = schedule.start(config.lr, config.lr_patience)
+    else:
+        psis = [other.params.psi for helper in helpers if (other := store.get(helper)) is not None]
+        message = wire.broadcast(
+            state.params, held.params, psis, config.l1_thres, config.delta_thres, config.s2c_content
+        )
+        plateau = held.plateau
+    return ClientTask(round_num, client, task_step(config, round_num), message, plateau)
+
+
+def _record(
+    config: Config,
+    round_num: int,
+    tasks: Sequence[ClientTask],
+    results: Sequence[ClientResult],
+    helpers: Mapping[int, Sequence[int]],
+    trained: ServerResult | None,
+    test: Score,
+    seconds: float,
+) -> RoundRecord:
+    steps = [step for result in results for step in result.steps]
+    rows = sum(step.num_rows for step in steps)
+    confident = sum(len(step.confident_rows) for step in steps)
+    clients = tuple(
+        ClientRecord(task.client, task.broadcast.cost, result.upload.cost, result.valid, result.test, task.plateau.lr)
+        for task, result in zip(tasks, results)
+    )
+    return RoundRecord(
+        round_num=round_num,
+        task_step=task_step(config, round_num),
+        clients=clients,
+        global_test=test,
+        server_valid=trained.valid if trained else None,
+        server_test=trained.test if trained else None,
+        confident=confident / rows if rows else 0.0,
+        pseudo_label_acc=sum(step.num_correct for step in steps) / confident if confident else None,
+        helpers={client: chosen for client, chosen in helpers.items() if chosen},
+        seconds=seconds,
+    )

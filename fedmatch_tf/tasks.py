@@ -1,0 +1,86 @@
+"""Tasks for a backend and their results: plain records, so that any process can run any of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fedmatch_tf.params import Params
+from fedmatch_tf.schedule import Plateau
+from fedmatch_tf.wire import Broadcast, Upload
+
+
+class TrainingError(RuntimeError):
+    """Training can't go on; says in which round, for which client and at which step."""
+
+
+class Score(NamedTuple):
+    """Loss and accuracy on a set."""
+
+    loss: float
+    accuracy: float
+
+
+class Step(NamedTuple):
+    """One gradient step as it went."""
+
+    kind: str  # s(upervised) or u(nsupervised)
+    loss: float
+    icc: float = 0.0  # mean KL to the helpers, before lambda_i
+    pseudo_ce: float = 0.0  # before lambda_a
+    num_rows: int = 0  # unlabelled examples
+    confident_rows: tuple[int, ...] = ()
+    pseudo_labels: tuple[int, ...] = ()  # of the confident rows
+    num_correct: int = 0  # pseudo-labels that are right
+
+
+class ClientTask(NamedTuple):
+    """One client's part of a round."""
+
+    round_num: int
+    client: int
+    task_step: int
+    broadcast: Broadcast
+    plateau: Plateau
+
+
+class ClientResult(NamedTuple):
+    """What comes back from a client's round."""
+
+    client: int
+    upload: Upload
+    plateau: Plateau
+    embedding: np.ndarray  # float32 [classes]: softmax on the probe image
+    valid: Score
+    test: Score | None
+    steps: tuple[Step, ...]
+    num_examples: int  # labelled and unlabelled
+
+
+class ServerTask(NamedTuple):
+    """The server's epochs before a round (labels-at-server)."""
+
+    round_num: int
+    params: Params
+    plateau: Plateau
+
+
+class ServerResult(NamedTuple):
+    """What comes back from the server's epochs."""
+
+    params: Params
+    plateau: Plateau
+    steps: tuple[Step, ...]
+    valid: Score
+    test: Score | None
+
+
+class EvalTask(NamedTuple):
+    """Test the global model."""
+
+    params: Params
+
+
+class InitTask(NamedTuple):
+    """Make the starting parameters, from the seed or from --init-weights."""

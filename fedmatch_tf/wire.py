@@ -1,0 +1,152 @@
+"""What crosses between server and client, and what it costs. Weights travel only inside these messages.
+
+A message says which elements changed by more than a threshold and their new values, so applying it is exact. Costs are
+ratios to the number of weights of one parameter set (sigma and psi together can cost 2), and bytes as encoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fedmatch_tf.params import Params, hard_threshold
+
+
+class SparseDelta(NamedTuple):
+    """New values of some elements of a vector."""
+
+    index: np.ndarray  # uint32 [k], ascending
+    value: np.ndarray  # float32 [k]
+    size: int  # of the whole vector
+
+
+class Cost(NamedTuple):
+    """What a message costs, in weights sent over weights of one parameter set."""
+
+    sigma: float
+    psi: float
+    helpers: float
+    num_bytes: int
+
+    @property
+    def sum(self) -> float:
+        """All parts together."""
+        return self.sigma + self.psi + self.helpers
+
+
+class Broadcast(NamedTuple):
+    """Server to client: what the client holds once it has received the message."""
+
+    params: Params
+    helpers: tuple[np.ndarray, ...]  # psi of other clients
+    cost: Cost
+
+
+class Upload(NamedTuple):
+    """Client to server: what both hold of the client's parameters afterwards."""
+
+    params: Params
+    cost: Cost
+
+
+def diff(new: np.ndarray, old: np.ndarray, threshold: float) -> SparseDelta:
+    """The elements that differ by more than the threshold."""
+    index = np.flatnonzero(np.abs(new - old) > np.float32(threshold))
+    return SparseDelta(index.astype(np.uint32), new[index], len(new))
+
+
+def apply(old: np.ndarray, delta: SparseDelta) -> np.ndarray:
+    """The old vector with the new values in place."""
+    result = old.copy()
+    result[delta.index] = delta.value
+    return result
+
+
+def encode(delta: SparseDelta) -> bytes:
+    """The message as bytes: values behind their indices or behind a bitmap, whichever is smaller."""
+    bitmap = np.zeros(delta.size, bool)
+    bitmap[delta.index] = True
+    where = delta.index.astype("<u4").tobytes()
+    packed = np.packbits(bitmap).tobytes()
+    kind, places = (b"B", packed) if len(packed) < len(where) else (b"I", where)
+    return (
+        kind + np.array([delta.size, len(delta.index)], "<u4").tobytes() + places + delta.value.astype("<f4").tobytes()
+    )
+
+
+def decode(message: bytes) -> SparseDelta:
+    """The delta of an encoded message."""
+    kind, (size, count) = message[:1], np.frombuffer(message, "<u4", 2, offset=1)
+    values = np.frombuffer(message, "<f4", count, offset=len(message) - 4 * int(count))
+    places = message[_HEADER : len(message) - 4 * int(count)]
+    if kind == b"B":
+        bits = np.unpackbits(np.frombuffer(places, np.uint8), count=int(size))
+        index = np.flatnonzero(bits).astype(np.uint32)
+    else:
+        index = np.frombuffer(places, "<u4")
+    return SparseDelta(index, values, int(size))
+
+
+_HEADER = 9  # kind, size and count
+
+
+def num_bytes(delta: SparseDelta) -> int:
+    """Length of the encoded message, without making it."""
+    return _HEADER + min(4 * len(delta.index), -(-delta.size // 8)) + 4 * len(delta.value)
+
+
+def full_broadcast(params: Params) -> Broadcast:
+    """All weights: round 0, and a client's first visit. No helpers, as nothing is known of the client."""
+    psi = 1.0 if len(params.psi) else 0.0
+    return Broadcast(params, (), Cost(1.0, psi, 0.0, params.sigma.nbytes + params.psi.nbytes))
+
+
+def broadcast(
+    server: Params, held: Params, helpers: Sequence[np.ndarray], l1_thres: float, delta_thres: float, content: str
+) -> Broadcast:
+    """What the server sends to a client that still holds `held` from its last round.
+
+    Args:
+        content: `full`, the client gets all weights though only the differences are counted, as in the original;
+            `counted`, it gets exactly what is counted.
+    """
+    size = len(server.sigma)
+    held_psi = hard_threshold(held.psi, l1_thres)
+    sigma = diff(server.sigma, held.sigma, delta_thres)
+    psi = diff(hard_threshold(server.psi, l1_thres), held_psi, delta_thres)
+    bases = [np.where(helper != 0, held_psi, np.float32(0)) for helper in _thresholded(helpers, l1_thres)]
+    deltas = [diff(h, base, delta_thres) for h, base in zip(_thresholded(helpers, l1_thres), bases)]
+    cost = Cost(
+        len(sigma.index) / size,
+        len(psi.index) / size,
+        sum(len(delta.index) for delta in deltas) / size,
+        sum(num_bytes(delta) for delta in (sigma, psi, *deltas)),
+    )
+    if content == "full":
+        return Broadcast(server, tuple(helpers), cost)
+    received = Params(apply(held.sigma, sigma), apply(held_psi, psi))
+    return Broadcast(received, tuple(apply(base, delta) for base, delta in zip(bases, deltas)), cost)
+
+
+def _thresholded(vectors: Sequence[np.ndarray], l1_thres: float) -> list[np.ndarray]:
+    return [hard_threshold(vector, l1_thres) for vector in vectors]
+
+
+def upload(trained: Params, received: Params, l1_thres: float, delta_thres: float, with_sigma: bool) -> Upload:
+    """What the client sends back: changes beyond the threshold; elsewhere both sides keep what was received.
+
+    Args:
+        with_sigma: False in labels-at-server, where clients don't train sigma.
+    """
+    size = len(received.sigma)
+    psi = diff(hard_threshold(trained.psi, l1_thres), received.psi, delta_thres)
+    sigma = diff(trained.sigma, received.sigma, delta_thres) if with_sigma else _nothing(size)
+    sent = num_bytes(psi) + (num_bytes(sigma) if with_sigma else 0)
+    cost = Cost(len(sigma.index) / size, len(psi.index) / size, 0.0, sent)
+    return Upload(Params(apply(received.sigma, sigma), apply(received.psi, psi)), cost)
+
+
+def _nothing(size: int) -> SparseDelta:
+    return SparseDelta(np.zeros(0, np.uint32), np.zeros(0, np.float32), size)

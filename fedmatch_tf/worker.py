@@ -1,0 +1,82 @@
+"""What runs tasks in a process: the one model, its compiled steps, the evaluation data. Nothing lasts from task to task."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from data import augment, loader
+from fedmatch_tf import networks, schedule, seeding
+from fedmatch_tf.client import Client, check_finite, slices, tests_clients
+from fedmatch_tf.config import Config
+from fedmatch_tf.evaluate import Evaluator
+from fedmatch_tf.helpers import probe_image
+from fedmatch_tf.inputs import read_probe, read_sigma
+from fedmatch_tf.methods.fedmatch import FedMatch
+from fedmatch_tf.params import Params
+from fedmatch_tf.tasks import ClientTask, EvalTask, InitTask, ServerResult, ServerTask, Step
+
+
+class Worker:
+    """Runs any task of a run."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._partitions = loader.open_partitions(Path(config.dataset_path), config.task)
+        shape = self._partitions.image_shape
+        self._model = networks.build_network(
+            config.arch, shape, self._partitions.num_classes, decomposed=True, l1_thres=config.l1_thres
+        )
+        self._method = FedMatch(config, self._model, augment.identity)
+        data = loader.load_eval(self._partitions)
+        self._valid = Evaluator(self._model, data.valid, config.batch_size_test)
+        self._test = Evaluator(self._model, data.test, config.batch_size_test)
+        probe = (
+            read_probe(Path(config.probe_image), shape)
+            if config.probe_image
+            else probe_image(seeding.stream(config.seed, "probe image"), tuple(shape))
+        )
+        self._client = Client(config, self._model, self._method, self._valid, self._test, probe)
+
+    def run(self, task: Any) -> Any:
+        """The task's result."""
+        if isinstance(task, ClientTask):
+            return self._client.update(task, loader.load_client(self._partitions, task.client, task.task_step))
+        if isinstance(task, ServerTask):
+            return self._server_epochs(task)
+        if isinstance(task, EvalTask):
+            networks.write(self._model, task.params)
+            return self._test.score()
+        if isinstance(task, InitTask):
+            return self._initial_params()
+        raise TypeError(f"expected a task, received {type(task).__name__}")
+
+    def _initial_params(self) -> Params:
+        config, shapes = self._config, networks.kernel_shapes(self._model)
+        if config.init_weights:
+            return networks.from_sigma(read_sigma(Path(config.init_weights), shapes), config.psi_factor, True)
+        return networks.initial_params(shapes, config.psi_factor, True, seeding.stream(config.seed, "initial weights"))
+
+    def _server_epochs(self, task: ServerTask) -> ServerResult:
+        """Labels-at-server: sigma learns from the server's labelled set; each epoch's validation drives the server's lr."""
+        config = self._config
+        labeled = self._server_data.labeled
+        networks.write(self._model, task.params)
+        plateau, steps = task.plateau, []
+        for _ in range(config.num_epochs_server):
+            lr = tf.constant(plateau.lr, tf.float32)
+            rows = slices(len(labeled), config.batch_size_server)
+            losses = [self._method.server_step(labeled.x[part], labeled.y[part], lr) for part in rows]
+            steps += [Step("s", float(loss)) for loss in losses]
+            check_finite(steps, f"round {task.round_num}, the server")
+            valid = self._valid.score()
+            plateau = schedule.advance(plateau, valid.loss, config.lr_patience, config.lr_factor, config.lr_min)
+        test = self._test.score() if tests_clients(config) else None
+        return ServerResult(networks.read(self._model), plateau, tuple(steps), valid, test)
+
+    @functools.cached_property
+    def _server_data(self) -> Any:
+        return loader.load_server(self._partitions)

@@ -99,7 +99,7 @@ def batches(config: Config, data: ClientData) -> list[tuple[slice | None, slice]
 
 
 def slices(num_examples: int, batch_size: int) -> list[slice]:
-    """round(num_examples / batch_size) consecutive slices, at least one; a short rest is left out, as in the original."""
+    """round(num_examples / batch_size) consecutive slices, at least one; what is beyond is left out."""
     steps = max(1, round(num_examples / batch_size))
     return [slice(step * batch_size, (step + 1) * batch_size) for step in range(steps)]
 
@@ -110,7 +110,8 @@ def check_finite(steps: Sequence[Step], where: str) -> None:
         if not math.isfinite(step.loss):
             kind = "supervised" if step.kind == "s" else "unsupervised"
             raise TrainingError(
-                f"expected a finite loss, received {step.loss} in {where}, step {number} ({kind}). A lower --lr may help"
+                f"expected a finite loss, received {step.loss} in {where}, step {number} ({kind}). "
+                f"A lower --lr may help"
             )
 
 

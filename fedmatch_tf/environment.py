@@ -6,10 +6,9 @@ import os
 
 
 def prepare(threads: int | None = None) -> None:
-    """Fast convolutions and quiet logs, unless the user has set them otherwise; then TensorFlow with so many threads."""
+    """Sets fast convolutions and quiet logs, unless the user has set them; then TensorFlow's number of threads."""
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # off by default on AMD, where it is the faster choice
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    os.environ.setdefault("TFA_ALLOW_UNSUPPORTED", "1")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     import tensorflow as tf
 
     if threads is not None:

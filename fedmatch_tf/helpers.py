@@ -1,4 +1,4 @@
-"""Helpers: each model is known by its prediction on one noise image; a client gets the psi of its nearest neighbours."""
+"""Helpers: a model is known by its prediction on one noise image; a client gets the psi of its nearest neighbours."""
 
 from __future__ import annotations
 

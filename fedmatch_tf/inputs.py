@@ -23,8 +23,8 @@ def read_sigma(path: Path, shapes: Sequence[tuple[int, ...]]) -> np.ndarray:
     if received != list(shapes):
         wrong = next((i for i, (a, b) in enumerate(zip(received, shapes)) if a != b), min(len(received), len(shapes)))
         raise DataError(
-            f"--init-weights: {path}: expected {len(shapes)} kernels, received {len(received)}; the first difference is "
-            f"sigma_{wrong}: expected {_nth(shapes, wrong)}, received {_nth(received, wrong)}"
+            f"--init-weights: {path}: expected {len(shapes)} kernels, received {len(received)}; the first "
+            f"difference is sigma_{wrong}: expected {_nth(shapes, wrong)}, received {_nth(received, wrong)}"
         )
     sigma = flatten(kernels)
     if not np.isfinite(sigma).all():

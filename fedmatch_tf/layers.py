@@ -19,7 +19,7 @@ def default_initializer() -> Any:
     return keras.initializers.VarianceScaling(scale=1.0, mode="fan_in", distribution="truncated_normal")
 
 
-class _Decomposed(keras.layers.Layer):
+class _Decomposed(keras.layers.Layer):  # type: ignore[name-defined]
     """theta = sigma + psi. Outside training, small elements of psi count as 0."""
 
     def __init__(
@@ -78,6 +78,7 @@ class DecomposedConv2D(_Decomposed):
         if len(input_shape) != 4 or channels is None:
             raise ValueError(f"expected images [batch, h, w, channels], received {tuple(input_shape)}")
         self._add_parts((self.kernel_size, self.kernel_size, int(channels), self.filters))
+        super().build(input_shape)
 
     def call(self, x: tf.Tensor, training: bool = False) -> tf.Tensor:
         """[batch, h, w, channels] -> [batch, h', w', filters]."""
@@ -104,6 +105,7 @@ class DecomposedDense(_Decomposed):
         if len(input_shape) != 2 or input_shape[-1] is None:
             raise ValueError(f"expected vectors [batch, features], received {tuple(input_shape)}")
         self._add_parts((int(input_shape[-1]), self.units))
+        super().build(input_shape)
 
     def call(self, x: tf.Tensor, training: bool = False) -> tf.Tensor:
         """[batch, features] -> [batch, units]."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import platform
 import sys
 from collections.abc import Mapping, Sequence
@@ -168,4 +167,4 @@ def write_text(path: Path, text: str) -> None:
     """Writes the file whole or not at all."""
     temporary = path.with_name(f".{path.name}.partial")
     temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
+    temporary.replace(path)

@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-
 from fedmatch_tf import schedule, server, wire
 from fedmatch_tf.config import Config
 from fedmatch_tf.record import ClientRecord, RoundRecord

@@ -17,8 +17,8 @@ from fedmatch_tf.params import Params, hard_threshold
 class SparseDelta(NamedTuple):
     """New values of some elements of a vector."""
 
-    index: np.ndarray  # uint32 [k], ascending
-    value: np.ndarray  # float32 [k]
+    places: np.ndarray  # uint32 [k], ascending
+    values: np.ndarray  # float32 [k]
     size: int  # of the whole vector
 
 
@@ -60,19 +60,22 @@ def diff(new: np.ndarray, old: np.ndarray, threshold: float) -> SparseDelta:
 def apply(old: np.ndarray, delta: SparseDelta) -> np.ndarray:
     """The old vector with the new values in place."""
     result = old.copy()
-    result[delta.index] = delta.value
+    result[delta.places] = delta.values
     return result
 
 
 def encode(delta: SparseDelta) -> bytes:
     """The message as bytes: values behind their indices or behind a bitmap, whichever is smaller."""
     bitmap = np.zeros(delta.size, bool)
-    bitmap[delta.index] = True
-    where = delta.index.astype("<u4").tobytes()
+    bitmap[delta.places] = True
+    where = delta.places.astype("<u4").tobytes()
     packed = np.packbits(bitmap).tobytes()
     kind, places = (b"B", packed) if len(packed) < len(where) else (b"I", where)
     return (
-        kind + np.array([delta.size, len(delta.index)], "<u4").tobytes() + places + delta.value.astype("<f4").tobytes()
+        kind
+        + np.array([delta.size, len(delta.places)], "<u4").tobytes()
+        + places
+        + delta.values.astype("<f4").tobytes()
     )
 
 
@@ -94,7 +97,7 @@ _HEADER = 9  # kind, size and count
 
 def num_bytes(delta: SparseDelta) -> int:
     """Length of the encoded message, without making it."""
-    return _HEADER + min(4 * len(delta.index), -(-delta.size // 8)) + 4 * len(delta.value)
+    return _HEADER + min(4 * len(delta.places), -(-delta.size // 8)) + 4 * len(delta.values)
 
 
 def full_broadcast(params: Params) -> Broadcast:
@@ -119,9 +122,9 @@ def broadcast(
     bases = [np.where(helper != 0, held_psi, np.float32(0)) for helper in _thresholded(helpers, l1_thres)]
     deltas = [diff(h, base, delta_thres) for h, base in zip(_thresholded(helpers, l1_thres), bases)]
     cost = Cost(
-        len(sigma.index) / size,
-        len(psi.index) / size,
-        sum(len(delta.index) for delta in deltas) / size,
+        len(sigma.places) / size,
+        len(psi.places) / size,
+        sum(len(delta.places) for delta in deltas) / size,
         sum(num_bytes(delta) for delta in (sigma, psi, *deltas)),
     )
     if content == "full":
@@ -144,7 +147,7 @@ def upload(trained: Params, received: Params, l1_thres: float, delta_thres: floa
     psi = diff(hard_threshold(trained.psi, l1_thres), received.psi, delta_thres)
     sigma = diff(trained.sigma, received.sigma, delta_thres) if with_sigma else _nothing(size)
     sent = num_bytes(psi) + (num_bytes(sigma) if with_sigma else 0)
-    cost = Cost(len(sigma.index) / size, len(psi.index) / size, 0.0, sent)
+    cost = Cost(len(sigma.places) / size, len(psi.places) / size, 0.0, sent)
     return Upload(Params(apply(received.sigma, sigma), apply(received.psi, psi)), cost)
 
 

@@ -1,4 +1,4 @@
-"""What runs tasks in a process: the one model, its compiled steps, the evaluation data. Nothing lasts from task to task."""
+"""What runs tasks in a process: the model, its compiled steps, the evaluation data. Nothing lasts between tasks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ class Worker:
         self._model = networks.build_network(
             config.arch, shape, self._partitions.num_classes, decomposed=True, l1_thres=config.l1_thres
         )
-        self._method = FedMatch(config, self._model, augment.identity)
+        strong_view = augment.identity if config.augment == "none" else augment.rand_augment(config.equalize)
+        self._method = FedMatch(config, self._model, strong_view)
         data = loader.load_eval(self._partitions)
         self._valid = Evaluator(self._model, data.valid, config.batch_size_test)
         self._test = Evaluator(self._model, data.test, config.batch_size_test)
@@ -61,7 +62,7 @@ class Worker:
         return networks.initial_params(shapes, config.psi_factor, True, seeding.stream(config.seed, "initial weights"))
 
     def _server_epochs(self, task: ServerTask) -> ServerResult:
-        """Labels-at-server: sigma learns from the server's labelled set; each epoch's validation drives the server's lr."""
+        """Labels-at-server: sigma learns from the server's labelled set; validation drives the server's lr."""
         config = self._config
         labeled = self._server_data.labeled
         networks.write(self._model, task.params)

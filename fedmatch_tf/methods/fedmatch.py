@@ -37,7 +37,7 @@ class FedMatch:
     """Compiled steps on one decomposed model. Holds no state but the model's variables."""
 
     def __init__(self, config: Config, model: Any, augment: Any) -> None:
-        """augment: (images uint8 [n, h, w, c], seeds int32 [n, 2]) -> images uint8."""
+        """augment: (images uint8 [n, h, w, c], rows [k], seed int32 [2]) -> those rows as their strong view."""
         self._config, self._model, self._augment = config, model, augment
         self._sigmas, self._psis = networks.sigmas(model), networks.psis(model)
         shape = [None, *model.input_shape[1:]]
@@ -73,55 +73,52 @@ class FedMatch:
         probs = self._model(scaled(x), training=True)
         kept = tf.reduce_max(probs, axis=-1) >= config.confidence
         labels = losses.agreement_labels(probs, helper_probs)
-        icc, pseudo_ce, gradients = self._consistency(x, helper_probs, labels, kept, seed)
         with tf.GradientTape() as tape:
             penalty = config.lambda_l1 * losses.l1(self._psis)
             penalty += config.lambda_l2 * losses.l2_towards_sigma(self._sigmas, self._psis)
         penalties = tape.gradient(penalty, self._psis)
-        self._descend(self._psis, [a + b for a, b in zip(gradients, penalties)], lr)
+        icc, pseudo_ce = self._consistency_step(x, helper_probs, labels, kept, seed, lr)
+        self._descend(self._psis, penalties, lr)  # taken at the same psi as the gradients of the consistency step
         loss = config.lambda_i * icc + config.lambda_a * pseudo_ce + penalty
         return UnsupervisedTerms(loss, icc, pseudo_ce, kept, tf.where(kept, tf.argmax(labels, axis=-1), -1))
 
-    def _consistency(
-        self, x: tf.Tensor, helper_probs: tf.Tensor, labels: tf.Tensor, kept: tf.Tensor, seed: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]:
-        """(icc, pseudo-label CE, gradient of their weighted sum); no pass through the network where a term is absent."""
+    def _consistency_step(
+        self, x: tf.Tensor, helper_probs: tf.Tensor, labels: tf.Tensor, kept: tf.Tensor, seed: tf.Tensor, lr: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Descends on the first two terms of eq. 5; returns (icc, pseudo-label CE).
+
+        Nothing passes through the network for a term that is absent: without helpers, or without a confident row.
+        """
         config = self._config
         rows = tf.where(kept)[:, 0]
         icc_rows = tf.range(tf.shape(x, tf.int64)[0]) if config.icc_rows == "all" else rows
-        zeros = [tf.zeros_like(psi) for psi in self._psis]
+        has_icc = tf.logical_and(tf.shape(helper_probs)[0] > 0, tf.size(icc_rows) > 0)
+        has_labels = tf.size(rows) > 0
 
-        def consistency() -> tuple[tf.Tensor, list[tf.Tensor]]:
+        def consistency() -> tf.Tensor:
+            probs = self._model(scaled(tf.gather(x, icc_rows)), training=True)
+            return losses.inter_client_kl(tf.gather(helper_probs, icc_rows, axis=1), probs)
+
+        def agreement() -> tf.Tensor:
+            probs = self._model(scaled(self._augment(x, rows, seed)), training=True)
+            return losses.cross_entropy(tf.gather(labels, rows), probs)
+
+        def absent() -> tf.Tensor:
+            return tf.constant(0.0)
+
+        def step() -> tuple[tf.Tensor, tf.Tensor]:
             with tf.GradientTape() as tape:
-                probs = self._model(scaled(tf.gather(x, icc_rows)), training=True)
-                icc = losses.inter_client_kl(tf.gather(helper_probs, icc_rows, axis=1), probs)
-                weighted = config.lambda_i * icc
-            return icc, tape.gradient(weighted, self._psis)
+                icc = tf.cond(has_icc, consistency, absent)
+                pseudo_ce = tf.cond(has_labels, agreement, absent)
+                loss = config.lambda_i * icc + config.lambda_a * pseudo_ce
+            self._descend(self._psis, tape.gradient(loss, self._psis), lr)
+            return icc, pseudo_ce
 
-        def agreement() -> tuple[tf.Tensor, list[tf.Tensor]]:
-            strong = self._augment(tf.gather(x, rows), _row_seeds(seed, rows))
-            with tf.GradientTape() as tape:
-                probs = self._model(scaled(strong), training=True)
-                pseudo_ce = losses.cross_entropy(tf.gather(labels, rows), probs)
-                weighted = config.lambda_a * pseudo_ce
-            return pseudo_ce, tape.gradient(weighted, self._psis)
-
-        def absent() -> tuple[tf.Tensor, list[tf.Tensor]]:
-            return tf.constant(0.0), zeros
-
-        with_helpers = tf.logical_and(tf.shape(helper_probs)[0] > 0, tf.size(icc_rows) > 0)
-        icc, first = tf.cond(with_helpers, consistency, absent)
-        pseudo_ce, second = tf.cond(tf.size(rows) > 0, agreement, absent)
-        return icc, pseudo_ce, [a + b for a, b in zip(first, second)]
+        icc, pseudo_ce = tf.cond(tf.logical_or(has_icc, has_labels), step, lambda: (absent(), absent()))
+        return icc, pseudo_ce
 
     @staticmethod
     def _descend(variables: list[Any], gradients: list[tf.Tensor], lr: tf.Tensor) -> None:
         """Plain SGD."""
         for variable, gradient in zip(variables, gradients):
             variable.assign_sub(lr * gradient)
-
-
-def _row_seeds(seed: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-    """[n, 2]: a seed for each row, which does not depend on the other rows that are kept."""
-    rows = tf.cast(rows, tf.int32)
-    return tf.stack([tf.fill(tf.shape(rows), seed[0]), seed[1] + rows], axis=1)

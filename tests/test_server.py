@@ -1,0 +1,134 @@
+"""Selection, helpers, aggregation and learning rates, with results typed in by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedmatch_tf import schedule, seeding, server
+from fedmatch_tf.config import make_config
+from fedmatch_tf.helpers import choose_helpers, probe_image
+from fedmatch_tf.params import Params, hard_threshold, weighted_mean
+from fedmatch_tf.simulation import task_step
+
+CONFIG = make_config("lc-biid-c10")
+
+
+def test_a_rounds_clients_are_different_and_follow_from_seed_and_round() -> None:
+    first = server.select_clients(CONFIG, 0)
+    assert len(first) == len(set(first)) == 5
+    assert first == server.select_clients(CONFIG, 0)
+    assert first != server.select_clients(CONFIG, 1)
+    assert first != server.select_clients(make_config("lc-biid-c10", seed=2), 0)
+    seen = {client for round_num in range(200) for client in server.select_clients(CONFIG, round_num)}
+    assert seen == set(range(100))
+    assert server.select_clients(make_config("lc-simb-fmnist"), 3) == list(range(10))
+
+
+def test_helpers_are_sent_in_every_tenth_round() -> None:
+    sent = [round_num for round_num in range(40) if server.sends_helpers(CONFIG, round_num)]
+    assert sent == [9, 19, 29, 39]
+    every = make_config("lc-biid-c10", helper_interval=1)
+    assert not server.sends_helpers(every, 0)  # nothing is known of anybody yet
+    assert server.sends_helpers(every, 1)
+
+
+def vector(*values: float) -> np.ndarray:
+    return np.array(values, np.float32)
+
+
+def embeddings(**places: float) -> dict[int, np.ndarray]:
+    return {int(name[1:]): np.array([value, 1 - value], np.float32) for name, value in places.items()}
+
+
+def test_helpers_are_the_nearest_others_nearest_first() -> None:
+    known = embeddings(c3=0.1, c7=0.15, c20=0.3, c5=0.9)
+    assert choose_helpers(3, known, 2) == (7, 20)
+    assert choose_helpers(5, known, 2) == (20, 7)
+    assert choose_helpers(20, known, 1) == (7,)
+
+
+def test_fewer_known_clients_give_fewer_helpers() -> None:
+    known = embeddings(c3=0.1, c7=0.15)
+    assert choose_helpers(3, known, 2) == (7,)
+    assert choose_helpers(8, known, 2) == ()  # never took part
+    assert choose_helpers(3, embeddings(c3=0.1), 2) == ()
+    assert choose_helpers(3, known, 0) == ()
+
+
+def test_a_client_is_never_its_own_helper_even_among_equals() -> None:
+    same = {client: np.full(3, 1 / 3, np.float32) for client in range(6)}
+    for client in same:
+        chosen = choose_helpers(client, same, 2)
+        assert len(chosen) == 2
+        assert client not in chosen
+
+
+def test_the_probe_image_is_noise_in_the_range_of_images() -> None:
+    image = probe_image(seeding.stream(1, "probe image"), (32, 32, 3))
+    assert image.shape == (1, 32, 32, 3)
+    assert image.dtype == np.float32
+    assert image.min() >= 0
+    assert image.max() <= 1
+    assert image.mean() == pytest.approx(0.497, abs=0.02)  # nearly symmetric around 125 / 255
+
+
+def test_sigma_and_psi_are_averaged_apart_and_sigma_stays_in_labels_at_server() -> None:
+    uploads = [Params(vector(1, 2), vector(0, 3)), Params(vector(3, 6), vector(1, 0))]
+    for task, sigma in (("lc-biid-c10", [2, 4]), ("ls-biid-c10", [9, 9])):
+        config = make_config(task)
+        start = server.initial_state(config, Params(vector(9, 9), vector(9, 9)))
+        after = server.aggregate(config, start, uploads, {4: np.ones(2)})
+        assert after.params.sigma.tolist() == sigma
+        assert after.params.psi.tolist() == [0.5, 1.5]
+        assert list(after.embeddings) == [4]
+        assert start.embeddings == {}
+
+
+def test_a_weighted_mean_follows_its_weights() -> None:
+    mean = weighted_mean([vector(0, 4), vector(4, 0)], [1, 3])
+    assert mean.tolist() == [3, 1]
+
+
+def test_the_hard_threshold_takes_the_limit_itself() -> None:
+    assert hard_threshold(vector(0.5, -0.5, 0.75, 0), 0.5).tolist() == [0, 0, 0.75, 0]
+
+
+def test_lr_falls_after_patience_losses_that_are_not_lower() -> None:
+    state = schedule.start(0.9, patience=2)
+    lrs = []
+    for loss in (5.0, 5.0, 4.0, 4.5, 4.0, 6.0, 6.0, 3.0, 3.5):
+        state = schedule.advance(state, loss, patience=2, factor=3, lr_min=0.0)
+        lrs.append(round(state.lr, 6))
+    #        best  1 bad  best  1 bad  2 bad: falls  1 bad  2 bad: falls  best  1 bad
+    assert lrs == [0.9, 0.9, 0.9, 0.9, 0.3, 0.3, 0.1, 0.1, 0.1]
+    assert state.lowest == 3.0
+
+
+def test_lr_never_falls_below_its_floor_and_nan_counts_as_not_lower() -> None:
+    state = schedule.start(1.0, patience=1)
+    for _ in range(5):
+        state = schedule.advance(state, float("nan"), patience=1, factor=10, lr_min=0.05)
+    assert state.lr == 0.05
+
+
+def test_streams_differ_by_every_part_of_their_name() -> None:
+    streams = [
+        seeding.stream(1, "a", 0),
+        seeding.stream(2, "a", 0),
+        seeding.stream(1, "b", 0),
+        seeding.stream(1, "a", 1),
+        seeding.stream(1, "a", 0, 0),
+        seeding.stream(1, "a"),
+    ]
+    draws = [stream.integers(2**60) for stream in streams]
+    assert len(set(draws)) == len(streams)
+    assert draws[0] == seeding.stream(1, "a", 0).integers(2**60)
+
+
+def test_rounds_are_spread_evenly_over_streaming_steps() -> None:
+    config = make_config("lc-simb-fmnist")
+    assert [task_step(config, r) for r in (0, 9, 10, 99)] == [0, 0, 1, 9]
+    assert {task_step(CONFIG, r) for r in range(200)} == {0}
+    short = make_config("lc-simb-fmnist", num_rounds=12)
+    assert [task_step(short, r) for r in range(12)] == [0, 0, 1, 2, 3, 4, 5, 5, 6, 7, 8, 9]

@@ -2,42 +2,66 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fedmatch_tf.config import Config, ConfigError
-from fedmatch_tf.display import Progress, progress_for
-from parser import Command, parse
+if TYPE_CHECKING:
+    from fedmatch_tf.config import Config
+    from fedmatch_tf.display import Progress
+    from parser import Command
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+# Paths that a user can put right; any other error of the system, such as a full disk, is not his mistake.
+BAD_PATH = (
+    errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EROFS,
+    errno.ELOOP,
+)  # fmt: skip
 
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command and returns its exit code."""
-    command = parse(arguments)
-    from data.errors import DataError
-    from fedmatch_tf.tasks import TrainingError
-
     try:
-        return _run(command)
-    except (ConfigError, DataError) as error:
-        print(f"main.py: error: {error}", file=sys.stderr)
-        return BAD_INPUT
+        from parser import parse
+
+        return _run(parse(arguments))
     except KeyboardInterrupt:
         print("\nInterrupted.", file=sys.stderr)
         return INTERRUPTED
-    except (OSError, TrainingError) as error:
+    except ModuleNotFoundError as error:
+        print(
+            f"main.py: error: expected the packages of requirements.txt, but {error.name} is not installed here. "
+            f"Use .venv/bin/python, which `make demo` makes, or see docs/INSTALL.md",
+            file=sys.stderr,
+        )
+        return FAILED
+    except Exception as error:
+        return _failure(error)
+
+
+def _failure(error: Exception) -> int:
+    """Says what went wrong; a traceback only for our own defects."""
+    from data.errors import DataError
+    from fedmatch_tf.config import ConfigError
+    from fedmatch_tf.tasks import TrainingError
+
+    if isinstance(error, (ConfigError, DataError, OSError, TrainingError)):
         print(f"main.py: error: {error}", file=sys.stderr)
-        return FAILED
-    except Exception:
-        traceback.print_exc()
-        print("main.py: error: this is a defect of the program; please report it with the lines above", file=sys.stderr)
-        return FAILED
+        bad_path = isinstance(error, OSError) and error.errno in BAD_PATH
+        return BAD_INPUT if bad_path or isinstance(error, (ConfigError, DataError)) else FAILED
+    traceback.print_exception(type(error), error, error.__traceback__)
+    print("main.py: error: this is a defect of the program; please report it with the lines above", file=sys.stderr)
+    return FAILED
 
 
 def _run(command: Command) -> int:
+    from fedmatch_tf.config import ConfigError
+    from fedmatch_tf.display import progress_for
+
     progress = progress_for(command.quiet)
     if command.config is not None and command.work_type == "gen_data":
         return gen_data(command.config, command.force, command.quiet, progress)
@@ -55,12 +79,16 @@ def gen_data(config: Config, force: bool, quiet: bool, progress: Progress) -> in
     from data.generator import generate
     from data.manifest import describe
     from data.sources import load_source
-    from fedmatch_tf.training import partition_spec
+    from fedmatch_tf.partitions import partition_spec
 
-    source = load_source(config.dataset, config.source, config.image_size, progress)
-    if source.official is False:
-        print(f"main.py: note: this is not the published {config.dataset} (its checksum differs)", file=sys.stderr)
-    generated = generate(partition_spec(config), source, Path(config.dataset_path), force, progress)
+    try:
+        source = load_source(config.dataset, config.source, config.image_size, progress)
+        if source.official is False:
+            print(f"main.py: note: this is not the published {config.dataset} (its checksum differs)", file=sys.stderr)
+        generated = generate(partition_spec(config), source, Path(config.dataset_path), force, progress)
+    except KeyboardInterrupt:
+        print("\nNothing was changed; the same command begins anew.", file=sys.stderr)
+        raise
     if not quiet:
         print(describe(generated.manifest))
         print("written" if generated.written else "unchanged: every file is as its manifest says")

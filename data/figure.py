@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,9 @@ MAX_NAMES = 20
 def draw_partition(manifest: Manifest, path: Path) -> None:
     """Writes a PNG: unlabelled examples per class of every client (and step), and the labelled, test and valid sets."""
     figure = _streaming_figure(manifest) if manifest.spec.kind == "simb" else _batch_figure(manifest)
-    figure.savefig(path, dpi=110)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a class name in a script that the font lacks
+        figure.savefig(path, dpi=110)
 
 
 def _counts(manifest: Manifest, role: str) -> np.ndarray:
@@ -95,4 +98,4 @@ def _stack(axis: Axes, heights: np.ndarray, manifest: Manifest) -> None:
 
 def _plain(name: str) -> str:
     """A class name as it is: `$` starts no formula, a leading `_` hides no legend entry."""
-    return name.replace("$", r"\$").lstrip("_") or "?"
+    return " " + name.replace("$", r"\$")

@@ -67,8 +67,8 @@ def _pickled_dict(payload: bytes) -> dict[str, Any]:
     if isinstance(content, np.ndarray) and content.shape == () and content.dtype.kind == "O":
         content = content.item()
     if not isinstance(content, dict):
-        what = f"an array of {content.dtype} {list(content.shape)}" if isinstance(content, np.ndarray) else content
-        raise DataError(f"expected one pickled dict, received {what}")
+        shape = f" of {content.dtype} {list(content.shape)}" if isinstance(content, np.ndarray) else ""
+        raise DataError(f"expected one pickled dict, received {type(content).__name__}{shape}")
     return content
 
 
@@ -81,7 +81,7 @@ def decode_npy(payload: bytes) -> Any:
         _, _, dtype = read_header(stream)
         if not dtype.hasobject:
             return np.load(io.BytesIO(payload), allow_pickle=False)
-    except (ValueError, KeyError, EOFError) as error:
+    except Exception as error:  # NumPy raises many kinds for a damaged header
         what = "the file is truncated" if len(payload) < 128 else "expected a whole .npy file"
         raise DataError(f"{what} ({error})") from error
     return safe_pickle.loads(stream.read())

@@ -6,9 +6,10 @@ import contextlib
 import errno
 import hashlib
 import os
+import re
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +18,7 @@ import numpy as np
 
 from data import files, manifest
 from data.errors import DataError
-from data.manifest import FileRecord, Manifest, SourceRecord, read_manifest
+from data.manifest import REMAKE, FileRecord, Manifest, SourceRecord, read_manifest
 from data.partition import Partition, PartitionSpec, make_partition
 from data.readers import Progress, silent
 from data.sources import FILE_NAMES, Source
@@ -43,24 +44,23 @@ def generate(
     """
     folder = dataset_path / spec.task
     partition = make_partition(source.y, spec, source.groups)  # first: an impossible request writes nothing
-    if folder.exists() and any(folder.iterdir()) and not force:
-        return Generated(folder, _verified(folder, spec, source, progress), False)
-    if folder.exists():
+    if folder.exists() and not folder.is_dir():
+        raise DataError(f"{folder}: expected a folder, found a file. Use another --dataset-path")
+    if folder.exists() and any(folder.iterdir()):
+        if not force:
+            return Generated(folder, _verified(folder, spec, source, partition, progress), False)
         _check_replaceable(folder, spec)
-    try:
-        dataset_path.mkdir(parents=True, exist_ok=True)
-        _remove_abandoned(dataset_path)
-        with _hidden_folder(dataset_path, spec.task) as hidden:
-            made = _write(hidden, spec, source, partition, progress)
-            try:
-                _put_in_place(hidden, folder)
-            except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                    raise
-                # Another process made the folder while we were writing: fine if it is the same.
-                return Generated(folder, _verified(folder, spec, source, progress), False)
-    except (FileExistsError, NotADirectoryError, PermissionError) as error:
-        raise DataError(f"{folder}: expected a folder that can be written to ({error.strerror})") from error
+    dataset_path.mkdir(parents=True, exist_ok=True)
+    _clear_abandoned(dataset_path)
+    with _hidden_folder(dataset_path, spec.task) as hidden:
+        made = _write(hidden, spec, source, partition, progress)
+        try:
+            _put_in_place(hidden, folder)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            # Another process made the folder while we were writing: fine if it is the same.
+            return Generated(folder, _verified(folder, spec, source, partition, progress), False)
     return Generated(folder, made, True)
 
 
@@ -77,7 +77,7 @@ def difference(folder: Path, spec: PartitionSpec, source: Source | None = None) 
     return lines
 
 
-def _verified(folder: Path, spec: PartitionSpec, source: Source, progress: Progress) -> Manifest:
+def _verified(folder: Path, spec: PartitionSpec, source: Source, partition: Partition, progress: Progress) -> Manifest:
     """The folder's manifest, once settings and every file are found to be as wanted."""
     if not (folder / manifest.NAME).exists():
         raise DataError(
@@ -92,54 +92,67 @@ def _verified(folder: Path, spec: PartitionSpec, source: Source, progress: Progr
             + "\nUse another --dataset-path, or replace them with --force"
         )
     there = read_manifest(folder)
+    expected = _manifest(spec, source, partition, {name: record.sha256 for name, record in there.files.items()})
+    if there != expected:
+        raise DataError(f"{folder / manifest.NAME}: altered or damaged: it does not describe these settings. {REMAKE}")
     for name, record in progress(there.files.items(), len(there.files), "Verifying partitions"):
         path = folder / name
         if not path.is_file():
-            raise DataError(f"{path}: missing. {manifest.REMAKE}")
+            raise DataError(f"{path}: missing. {REMAKE}")
         if hashlib.sha256(path.read_bytes()).hexdigest() != record.sha256:
-            raise DataError(f"{path}: altered or damaged: its sha256 is not the manifest's. {manifest.REMAKE}")
+            raise DataError(f"{path}: altered or damaged: its sha256 is not the manifest's. {REMAKE}")
+    if not (folder / PICTURE).is_file():
+        _draw(there, folder / PICTURE, progress)
     return there
 
 
 def _check_replaceable(folder: Path, spec: PartitionSpec) -> None:
     """Raises if the folder holds anything but partition files, so that --force deletes nothing else."""
-    if not folder.is_dir():
-        raise DataError(f"{folder}: expected a folder, found a file")
-    name = FILE_NAMES[spec.dataset]
-    ours = (f"*_{name}*.npy", manifest.NAME, PICTURE)
-    foreign = [path.name for path in folder.iterdir() if not any(path.match(pattern) for pattern in ours)]
-    if foreign:
-        raise DataError(f"{folder}: expected partition files only, found {foreign[0]} as well; not deleting it")
+    if folder.is_symlink():
+        raise DataError(f"{folder}: expected a folder, found a link to one; not replacing it")
+    ours = re.compile(rf"(test|valid|s|u)_{FILE_NAMES[spec.dataset]}(_\d+){{0,2}}\.npy|manifest\.json|partition\.png")
+    for path in folder.iterdir():
+        if not ours.fullmatch(path.name) or not path.is_file() or path.is_symlink():
+            raise DataError(f"{folder}: expected partition files only, found {path.name} as well; not deleting it")
 
 
 def _write(hidden: Path, spec: PartitionSpec, source: Source, partition: Partition, progress: Progress) -> Manifest:
     """Writes files, picture and manifest to the hidden folder."""
-    num_classes = len(source.class_names)
     parts = list(_parts(spec, partition))
-    records = {}
+    checksums = {}
     for role, client, step, index in progress(parts, len(parts), f"Writing {spec.task}"):
         name = files.file_name(spec.dataset, role, client, step)
-        payload = files.encode(name, source.x[index], source.y[index], num_classes)
+        payload = files.encode(name, source.x[index], source.y[index], len(source.class_names))
         (hidden / name).write_bytes(payload)
+        checksums[name] = hashlib.sha256(payload).hexdigest()
+    made = _manifest(spec, source, partition, checksums)
+    _draw(made, hidden / PICTURE, progress)
+    (hidden / manifest.NAME).write_text(manifest.to_json(made), encoding="utf-8")
+    return made
+
+
+def _manifest(spec: PartitionSpec, source: Source, partition: Partition, checksums: Mapping[str, str]) -> Manifest:
+    """The manifest of this partition, whose files have these checksums."""
+    num_classes, records = len(source.class_names), {}
+    for role, client, step, index in _parts(spec, partition):
+        name = files.file_name(spec.dataset, role, client, step)
         counts = np.bincount(source.y[index], minlength=num_classes)
-        records[name] = FileRecord(
-            role, client, step, len(index), tuple(counts.tolist()), hashlib.sha256(payload).hexdigest()
-        )
-    used = sum(record.num_examples for record in records.values())
-    made = Manifest(
+        records[name] = FileRecord(role, client, step, len(index), tuple(counts.tolist()), checksums.get(name, ""))
+    return Manifest(
         spec=spec,
         source=SourceRecord(source.origin, len(source.y), source.checksum, source.official),
         class_names=source.class_names,
         image_shape=tuple(source.x.shape[1:]),
-        unused=len(source.y) - used,
+        unused=len(source.y) - sum(record.num_examples for record in records.values()),
         files=records,
     )
+
+
+def _draw(made: Manifest, path: Path, progress: Progress) -> None:
     from data.figure import draw_partition  # matplotlib takes a while to import
 
     for _ in progress([None], 0, "Drawing the partition"):
-        draw_partition(made, hidden / PICTURE)
-    (hidden / manifest.NAME).write_text(manifest.to_json(made), encoding="utf-8")
-    return made
+        draw_partition(made, path)
 
 
 def _parts(spec: PartitionSpec, partition: Partition) -> Iterator[tuple[str, int | None, int | None, np.ndarray]]:
@@ -153,7 +166,7 @@ def _parts(spec: PartitionSpec, partition: Partition) -> Iterator[tuple[str, int
             yield "unlabeled", client, step if spec.kind == "simb" else None, index
 
 
-_HIDDEN_SUFFIX = ".partial"
+_HIDDEN_SUFFIX, _OLD = ".partial", ".old"
 
 
 @contextlib.contextmanager
@@ -168,11 +181,13 @@ def _hidden_folder(parent: Path, task: str) -> Iterator[Path]:
         shutil.rmtree(hidden, ignore_errors=True)
 
 
-def _remove_abandoned(parent: Path) -> None:
-    """Deletes hidden folders of processes of this machine that are no more."""
+def _clear_abandoned(parent: Path) -> None:
+    """Clears up after dead processes of this machine; what they had set aside goes back if it is missing."""
     for hidden in parent.glob(f".*.{socket.gethostname()}.*{_HIDDEN_SUFFIX}"):
         process = hidden.name[: -len(_HIDDEN_SUFFIX)].rsplit(".", 1)[1]
         if process.isdigit() and not _is_alive(int(process)):
+            if hidden.name.startswith(_OLD):
+                _restore(hidden, parent / hidden.name[len(_OLD) + 1 :].split(".")[0])
             shutil.rmtree(hidden, ignore_errors=True)
 
 
@@ -188,8 +203,18 @@ def _is_alive(process: int) -> bool:
 
 def _put_in_place(hidden: Path, folder: Path) -> None:
     """Gives the hidden folder its name; an old one goes away only then."""
-    old = hidden.with_name(f".old{hidden.name}")
-    if folder.exists():
-        folder.rename(old)
-    hidden.rename(folder)
+    old = hidden.with_name(f"{_OLD}{hidden.name}")
+    try:
+        if folder.exists():
+            folder.rename(old)
+        hidden.rename(folder)
+    except BaseException:
+        _restore(old, folder)
+        raise
     shutil.rmtree(old, ignore_errors=True)
+
+
+def _restore(old: Path, folder: Path) -> None:
+    """Puts a folder that was set aside back in its place, if that is free."""
+    if old.exists() and not folder.exists():
+        old.rename(folder)

@@ -101,7 +101,7 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / NAME
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path}: damaged or unreadable ({error}). {REMAKE}") from error
     try:
         if content["version"] != VERSION:
@@ -116,7 +116,7 @@ def read_manifest(folder: Path) -> Manifest:
         )
     except DataError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise DataError(f"{path}: not a manifest ({type(error).__name__}: {error}). {REMAKE}") from error
 
 

@@ -113,14 +113,17 @@ def _check_complete(files: Mapping[str, object], expected: Iterable[str], what: 
 
 def read_npz(path: Path) -> Raw:
     """Arrays x_train, y_train and, if there, x_test, y_test."""
+    path.open("rb").close()  # says so if it can't be read
     if not zipfile.is_zipfile(path):
         raise DataError("damaged or unreadable (not a zip file, as every .npz is)")
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in ("x_train", "y_train", "x_test", "y_test") if name in file}
             names = sorted(file.files)
-    except ValueError as error:
-        raise DataError(f"expected an .npz of plain arrays ({error})") from error
+    except OSError:
+        raise
+    except Exception as error:  # NumPy and zipfile raise many kinds for a damaged file
+        raise DataError(f"expected an .npz of plain arrays ({type(error).__name__}: {error})") from error
     pairs = [("x_train", "y_train")]
     if "x_test" in arrays or "y_test" in arrays:
         pairs.append(("x_test", "y_test"))
@@ -133,7 +136,9 @@ def read_npz(path: Path) -> Raw:
 
 
 def _check_pair(x: np.ndarray, y: np.ndarray, x_name: str, y_name: str) -> None:
-    if x.dtype != np.uint8 or x.ndim not in (3, 4):
+    if not isinstance(x, np.ndarray) or not isinstance(y, np.ndarray):
+        raise DataError(f"expected arrays {x_name} and {y_name}")
+    if x.dtype != np.uint8 or x.ndim not in (3, 4) or 0 in x.shape[1:]:
         raise DataError(
             f"{x_name}: expected uint8 [n,h,w] or [n,h,w,channels], received {x.dtype} {list(x.shape)}. "
             f"Scale images to 0..255 and convert them to uint8"
@@ -167,8 +172,8 @@ def read_cifar_python(files: Mapping[str, bytes]) -> Raw:
         data, y = batch.get("data"), batch.get("labels")
         if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != 3072:
             raise DataError(f"{name}: expected `data` uint8 [n,3072]")
-        if not isinstance(y, list) or len(y) != len(data) or not all(isinstance(label, int) for label in y):
-            raise DataError(f"{name}: expected `labels`, a list of {len(data)} whole numbers")
+        if not isinstance(y, list) or len(y) != len(data) or not all(isinstance(n, int) and 0 <= n <= 9 for n in y):
+            raise DataError(f"{name}: expected `labels`, a list of {len(data)} numbers 0 to 9")
         images.append(data)
         labels.append(np.array(y, np.int64))
     return _cifar(np.concatenate(images), np.concatenate(labels), "CIFAR-10 python batches")
@@ -230,11 +235,7 @@ def read_image_folder(folder: Path, image_size: int, progress: Progress = silent
     classes = {}
     for child in sorted(folder.iterdir()):
         if child.is_dir() and not child.name.startswith("."):
-            images = _images_in(child) or _images_in(child / "images")
-            if images:
-                classes[child.name] = images
-            elif any(child.iterdir()):
-                raise DataError(f"expected images in the class folder {child.name}, found none")
+            classes[child.name] = _images_of_class(child)
     if len(classes) < 2:
         raise DataError(
             "expected one of: CIFAR-10 batches, IDX files, or at least two sub-folders of images "
@@ -245,6 +246,20 @@ def read_image_folder(folder: Path, image_size: int, progress: Progress = silent
     for i, (file, _) in enumerate(progress(files, len(files), "Reading images")):
         x[i] = read_image(file, image_size)
     return Raw(x, np.array([label for _, label in files], np.int64), "image folder", tuple(classes))
+
+
+def _images_of_class(folder: Path) -> list[Path]:
+    """Its images, or those in its `images` folder; never some of them only."""
+    direct, deeper = _images_in(folder), _images_in(folder / "images")
+    if not direct and not deeper:
+        raise DataError(f"expected images in the class folder {folder.name}, found none")
+    if direct:
+        for child in folder.iterdir():
+            if _images_in(child):
+                raise DataError(
+                    f"expected the images of class {folder.name} in one folder, found others in its {child.name}/"
+                )
+    return direct or deeper
 
 
 def _images_in(folder: Path) -> list[Path]:
@@ -259,6 +274,8 @@ def read_image(file: Path, image_size: int) -> np.ndarray:
 
     try:
         with Image.open(file) as image:
+            if image.mode in ("I", "F"):
+                raise ValueError(f"expected 8 or 16 bits a channel, received mode {image.mode}")
             if image.mode.startswith("I;16"):  # Pillow would clip, not scale, 16-bit grey
                 return np.asarray(resized(Image.fromarray(_eight_bits(image)).convert("RGB"), image_size))
             return np.asarray(resized(image.convert("RGB"), image_size))

@@ -35,17 +35,13 @@ def loads(payload: bytes, encoding: str = "ASCII") -> Any:
 
 # Ways to make objects or reserve memory that no array, number, text, dict or list needs.
 _REFUSED = (
-    pickle.BYTEARRAY8, pickle.INST, pickle.OBJ, pickle.NEWOBJ, pickle.NEWOBJ_EX,
-    pickle.EXT1, pickle.EXT2, pickle.EXT4, pickle.PERSID, pickle.BINPERSID,
+    pickle.BYTEARRAY8, pickle.INST, pickle.OBJ, pickle.NEWOBJ, pickle.NEWOBJ_EX, pickle.EXT1, pickle.EXT2, pickle.EXT4,
+    pickle.PERSID, pickle.BINPERSID, pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET,
 )  # fmt: skip
 
 
 # The interpreter's Python version, not the C one: it reserves memory only for bytes that the file really has.
 class _Unpickler(pickle._Unpickler):
-    dispatch = {  # noqa: RUF012
-        code: load for code, load in pickle._Unpickler.dispatch.items() if bytes((code,)) not in _REFUSED
-    }
-
     def find_class(self, module: str, name: str) -> Callable[..., Any]:
         allowed = _ALLOWED.get((module, name))
         if allowed is None:
@@ -53,17 +49,62 @@ class _Unpickler(pickle._Unpickler):
         return allowed
 
 
+def _refuse(unpickler: Any) -> None:
+    raise DataError("refused: the file makes objects in a way that arrays and plain values don't need")
+
+
+# Keys are plain, so that hashing them is quick: a tuple of tuples of tuples could take for ever.
+def _load_setitem(unpickler: Any) -> None:
+    value, key = unpickler.stack.pop(), unpickler.stack.pop()
+    _set_item(unpickler.stack[-1], key, value)
+
+
+def _load_setitems(unpickler: Any) -> None:
+    items = unpickler.pop_mark()
+    for key, value in zip(items[::2], items[1::2]):
+        _set_item(unpickler.stack[-1], key, value)
+
+
+def _load_dict(unpickler: Any) -> None:
+    items = unpickler.pop_mark()
+    unpickler.append({})
+    for key, value in zip(items[::2], items[1::2]):
+        _set_item(unpickler.stack[-1], key, value)
+
+
+_Unpickler.dispatch = {
+    **pickle._Unpickler.dispatch,
+    **{code[0]: _refuse for code in _REFUSED},
+    pickle.SETITEM[0]: _load_setitem,
+    pickle.SETITEMS[0]: _load_setitems,
+    pickle.DICT[0]: _load_dict,
+}
+
+
+def _set_item(target: Any, key: Any, value: Any) -> None:
+    if type(target) is not dict or not isinstance(key, (str, bytes, int)):
+        raise DataError("refused: the file fills something other than a dict with plain keys")
+    target[key] = value
+
+
 class _Type:
     """Stands for a NumPy dtype."""
 
     def __init__(self, text: Any) -> None:
-        self.dtype = np.dtype(text.decode("ascii") if isinstance(text, bytes) else text)
+        self.dtype = np.dtype(_text(text))
 
     def __setstate__(self, state: Any) -> None:
-        order = state[1].decode("ascii") if isinstance(state[1], bytes) else state[1]
+        order = _text(state[1])
         if order not in ("<", ">", "|", "="):
-            raise DataError(f"unknown byte order {order!r}")
+            raise DataError("refused: a type of unknown byte order")
         self.dtype = self.dtype.newbyteorder(order)  # type: ignore[arg-type]
+
+
+def _text(value: Any) -> str:
+    """A short text, which a pickle of Python 2 has as bytes."""
+    if not isinstance(value, (str, bytes)) or len(value) > 100:
+        raise DataError("refused: expected a short text in the description of an array")
+    return value.decode("ascii") if isinstance(value, bytes) else value
 
 
 class _Array:
@@ -72,7 +113,12 @@ class _Array:
     shape: tuple[int, ...]
 
     def __setstate__(self, state: Any) -> None:
-        _, self.shape, self.type, self.fortran, self.raw = state
+        _, shape, kind, self.fortran, self.raw = state
+        if not isinstance(shape, tuple) or len(shape) > 32 or not all(type(n) is int and 0 <= n < 2**40 for n in shape):
+            raise DataError("refused: an array without a shape of whole numbers")
+        if not isinstance(kind, _Type):
+            raise DataError("refused: an array without a type")
+        self.shape, self.type = shape, kind
 
     def finished(self, seen: dict[int, Any]) -> np.ndarray:
         dtype = self.type.dtype
@@ -83,10 +129,12 @@ class _Array:
             result[:] = [_finished(item, seen) for item in self.raw]
             return result.reshape(self.shape)
         _check_plain(dtype)
-        raw = self.raw.encode("latin1") if isinstance(self.raw, str) else self.raw
+        raw = _raw(self.raw)
         expected = int(np.prod(self.shape, dtype=object)) * dtype.itemsize
         if len(raw) != expected:
-            raise DataError(f"an array of shape {self.shape} and type {dtype} needs {expected} bytes, has {len(raw)}")
+            raise DataError(
+                f"an array of shape {list(self.shape)} and type {dtype} needs {expected} bytes, has {len(raw)}"
+            )
         return np.frombuffer(raw, dtype).reshape(self.shape, order="F" if self.fortran else "C")
 
 
@@ -113,15 +161,25 @@ def _make_array(*_: Any) -> _Array:
     return _Array()
 
 
-def _make_scalar(kind: _Type, raw: Any = None) -> Any:
+def _make_scalar(kind: Any, raw: Any = None) -> Any:
+    if not isinstance(kind, _Type):
+        raise DataError("refused: a number without a type")
     _check_plain(kind.dtype)
-    raw = raw.encode("latin1") if isinstance(raw, str) else raw
-    return np.frombuffer(raw, kind.dtype, count=1)[0]
+    return np.frombuffer(_raw(raw), kind.dtype, count=1)[0]
+
+
+def _raw(value: Any) -> bytes:
+    """The bytes of an array, which some pickles have as text."""
+    if isinstance(value, str):
+        return value.encode("latin1")
+    if not isinstance(value, bytes):
+        raise DataError("refused: an array without bytes")
+    return value
 
 
 def _encode(text: str, encoding: str) -> bytes:
-    if encoding != "latin1":
-        raise DataError(f"refused: encoding {encoding!r} in a pickle")
+    if not isinstance(text, str) or not isinstance(encoding, str) or encoding != "latin1":
+        raise DataError("refused: an unknown encoding in a pickle")
     return text.encode("latin1")
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
 import os
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,19 +56,31 @@ class _Place:
 def load_source(dataset: str, source: str | None = None, image_size: int = 32, progress: Progress = silent) -> Source:
     """The dataset from `source` if given, else from the first place that has it, else downloaded."""
     if dataset == "digits" and source is None:
-        return _finished(dataset, read_digits(), image_size, own=False)
+        return _finished(dataset, read_digits(), image_size, False, progress)
     if source is not None:
-        return _finished(dataset, readers.read(Path(source), image_size, progress), image_size, own=True)
+        return _finished(dataset, readers.read(Path(source), image_size, progress), image_size, True, progress)
+    remarks: list[str] = []
     for place in places(dataset):
+        remark = "nothing there"
         if place.path.exists():
-            raw = readers.read(place.path, image_size, progress)
-            if dataset == "covid" and len(raw.class_names) != 3:
-                raise DataError(
-                    f"{place.path}: expected 3 class folders of X-rays, found {', '.join(raw.class_names)}. "
-                    f"For other classes give the folder by --source"
-                )
-            return _finished(dataset, raw, image_size, place.own)
-    return _finished(dataset, _download(dataset, image_size, progress), image_size, own=False)
+            try:
+                return _from_place(dataset, place, image_size, progress)
+            except DataError as error:
+                if place.own:
+                    raise
+                remark = str(error)  # somebody else's damaged copy: look on
+        remarks.append(f"{place.path} ({place.what}): {remark}")
+    return _finished(dataset, _download(dataset, image_size, progress, remarks), image_size, False, progress)
+
+
+def _from_place(dataset: str, place: _Place, image_size: int, progress: Progress) -> Source:
+    raw = readers.read(place.path, image_size, progress)
+    if dataset == "covid" and len(raw.class_names) != 3:
+        raise DataError(
+            f"{place.path}: expected 3 class folders of X-rays, found {', '.join(raw.class_names)}. "
+            f"For other classes give the folder by --source"
+        )
+    return _finished(dataset, raw, image_size, place.own, progress)
 
 
 def places(dataset: str) -> list[_Place]:
@@ -76,7 +91,8 @@ def places(dataset: str) -> list[_Place]:
         found += [_Place(root / name, "$FEDMATCH_DATA", True) for name in _FEDMATCH_DATA[dataset]]
         if dataset == "fmnist" and any(root.glob("*-idx?-ubyte*")):
             found.append(_Place(root, "$FEDMATCH_DATA", True))
-    keras = Path(os.environ.get("KERAS_HOME", Path.home() / ".keras")) / "datasets"
+    home = os.path.expanduser("~/.keras")  # noqa: PTH111, Path's raises where there is no home
+    keras = Path(os.environ.get("KERAS_HOME") or home) / "datasets"
     found += [_Place(keras / name, "Keras' cache", False) for name in _KERAS_CACHE[dataset]]
     if dataset == "fmnist":
         found.append(_Place(DEBIAN_FASHION_MNIST, "Debian's dataset-fashion-mnist", False))
@@ -105,7 +121,7 @@ _KERAS_CACHE: dict[str, tuple[str, ...]] = {
 }
 
 
-def _download(dataset: str, image_size: int, progress: Progress) -> Raw:
+def _download(dataset: str, image_size: int, progress: Progress, remarks: Sequence[str]) -> Raw:
     """The dataset by Keras' downloader, which checks its own checksums; an error says where we looked before."""
     cause = "there is no download for it"
     if dataset in ("c10", "fmnist"):
@@ -116,7 +132,8 @@ def _download(dataset: str, image_size: int, progress: Progress) -> Raw:
         try:
             from tensorflow.keras import datasets
 
-            (datasets.cifar10 if dataset == "c10" else datasets.fashion_mnist).load_data()
+            with contextlib.redirect_stdout(io.StringIO()):  # its own progress display
+                (datasets.cifar10 if dataset == "c10" else datasets.fashion_mnist).load_data()
             for place in places(dataset):
                 if place.path.exists():
                     return readers.read(place.path, image_size, progress)
@@ -124,7 +141,7 @@ def _download(dataset: str, image_size: int, progress: Progress) -> Raw:
             cause = f"the download failed ({error})"
         finally:
             socket.setdefaulttimeout(patience)
-    looked = "".join(f"\n  {place.path} ({place.what})" for place in places(dataset)) or "\n  nowhere"
+    looked = "".join(f"\n  {remark}" for remark in remarks) or "\n  nowhere"
     raise DataError(
         f"expected the dataset {dataset}, and {cause}. Looked at:{looked}\n"
         f"Give a file or folder by --source, or set FEDMATCH_DATA to a folder with {_WHAT_TO_PUT[dataset]}"
@@ -147,7 +164,7 @@ def read_digits() -> Raw:
     return Raw(grey.repeat(4, axis=1).repeat(4, axis=2), digits.target.astype(np.int64), "scikit-learn's digits")
 
 
-def _finished(dataset: str, raw: Raw, image_size: int, own: bool) -> Source:
+def _finished(dataset: str, raw: Raw, image_size: int, own: bool, progress: Progress) -> Source:
     """The dataset checked and its images brought to image_size x image_size x 3."""
     check_labels(raw)
     checksum = content_checksum(raw.x, raw.y)
@@ -162,7 +179,7 @@ def _finished(dataset: str, raw: Raw, image_size: int, own: bool) -> Source:
     names = raw.class_names or CLASS_NAMES.get(dataset, ())
     if len(names) != num_classes:
         names = tuple(str(label) for label in range(num_classes))
-    x = fit_images(_three_channels(raw.x), image_size, pad=dataset == "fmnist")
+    x = fit_images(_three_channels(raw.x), image_size, dataset == "fmnist", progress)
     groups = copies(x) if raw.origin == "image folder" else None
     return Source(x, raw.y, names, raw.origin, checksum, official, groups)
 
@@ -203,7 +220,7 @@ def _three_channels(x: np.ndarray) -> np.ndarray:
     return x if x.shape[-1] == 3 else x.repeat(3, axis=-1)
 
 
-def fit_images(x: np.ndarray, image_size: int, pad: bool) -> np.ndarray:
+def fit_images(x: np.ndarray, image_size: int, pad: bool, progress: Progress = silent) -> np.ndarray:
     """Images as [n, image_size, image_size, 3]: unchanged if they are, else resized bilinearly.
 
     Args:
@@ -215,4 +232,5 @@ def fit_images(x: np.ndarray, image_size: int, pad: bool) -> np.ndarray:
         return x
     from PIL import Image
 
-    return np.stack([np.asarray(readers.resized(Image.fromarray(image), image_size)) for image in x])
+    images = progress(x, len(x), f"Resizing to {image_size}x{image_size}")
+    return np.stack([np.asarray(readers.resized(Image.fromarray(image), image_size)) for image in images])

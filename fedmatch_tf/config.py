@@ -38,6 +38,7 @@ NOT_NEGATIVE = Rule("0 or greater", lambda value: value >= 0)
 FRACTION = Rule("greater than 0 and at most 1", lambda value: 0 < value <= 1)
 PROBABILITY = Rule("between 0 and 1", lambda value: 0 <= value <= 1)
 ABOVE_ONE = Rule("greater than 1", lambda value: value > 1)
+IMAGE_SIZE = Rule("from 8 to 1024", lambda value: 8 <= value <= 1024)
 SEED = Rule("between 0 and 4294967295", lambda value: 0 <= value < 2**32)
 GPU_IDS = Rule("different ids of 0 or greater", lambda ids: min(ids) >= 0 and len(set(ids)) == len(ids))
 
@@ -101,7 +102,7 @@ class Config:
     num_test: int = _setting(int, DATA, "examples set aside for testing", rule=POSITIVE)
     num_valid: int = _setting(int, DATA, "examples set aside for validation", rule=POSITIVE)
     num_steps: int = _setting(int, DATA, "parts a streaming client's unlabelled data come in", rule=POSITIVE)
-    image_size: int = _setting(int, DATA, "width and height that images are brought to", rule=POSITIVE)
+    image_size: int = _setting(int, DATA, "width and height that images are brought to", rule=IMAGE_SIZE)
 
     num_rounds: int = _setting(int, ROUNDS, "communication rounds", rule=POSITIVE)
     frac_clients: float = _setting(float, ROUNDS, "share of the clients that takes part in a round", rule=FRACTION)
@@ -314,6 +315,8 @@ def check_value(name: str, value: Any, setting: Setting) -> None:
         raise ConfigError(f"{name}: expected {_KIND_NAMES[setting.kind]}, received {value!r}")
     if setting.kind is tuple and not (value and all(isinstance(item, int) for item in value)):
         raise ConfigError(f"{name}: expected ids as 0,1,2, received {value!r}")
+    if setting.kind is int and abs(value) >= 2**53:
+        raise ConfigError(f"{name}: expected a whole number below 2^53, received one of {len(str(value))} digits")
     if setting.kind is float and not math.isfinite(value):
         raise ConfigError(f"{name}: expected a finite number, received {value!r}")
     if setting.choices and value not in setting.choices:

@@ -219,3 +219,102 @@ def test_two_processes_making_the_same_partitions_both_succeed(small_npz: Path, 
         _, errors = process.communicate(timeout=120)
         assert process.returncode == 0, errors
     assert [path.name for path in tmp_path.iterdir()] == ["ls-biid-c10"]
+
+
+@pytest.mark.parametrize("name", ["my_cifar_10_results.npy", "u_cifar_10_x.npy", "notes.npy"])
+def test_force_spares_files_that_only_look_like_ours(name: str, small_npz: Path, tmp_path: Path) -> None:
+    source = load_source("c10", str(small_npz))
+    folder = generate(SPEC, source, tmp_path).folder
+    (folder / name).write_text("years of work")
+    with pytest.raises(DataError, match=f"found {name} as well"):
+        generate(replace(SPEC, seed=2), source, tmp_path, force=True)
+    (folder / name).unlink()
+    (folder / "u_cifar_10_77.npy").mkdir()
+    with pytest.raises(DataError, match=r"found u_cifar_10_77\.npy as well"):
+        generate(replace(SPEC, seed=2), source, tmp_path, force=True)
+
+
+def test_a_link_to_partitions_is_not_replaced(small_npz: Path, tmp_path: Path) -> None:
+    source = load_source("c10", str(small_npz))
+    generate(SPEC, source, tmp_path / "real")
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "lc-biid-c10").symlink_to(tmp_path / "real" / "lc-biid-c10")
+    assert not generate(SPEC, source, tmp_path / "links").written
+    with pytest.raises(DataError, match="found a link"):
+        generate(replace(SPEC, seed=2), source, tmp_path / "links", force=True)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"num_examples": 40', '"num_examples": 41'),
+        ('"class_names": [', '"class_names": ["zebra",'),
+        ('"image_shape": [\n  32', '"image_shape": [\n  31'),
+        ('"unused": ', '"unused": 1'),
+        ('"role": "valid"', '"role": "unlabeled"'),
+    ],
+)
+def test_an_edited_manifest_is_found_out(old: str, new: str, small_npz: Path, tmp_path: Path) -> None:
+    source = load_source("c10", str(small_npz))
+    path = generate(SPEC, source, tmp_path).folder / "manifest.json"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(DataError, match="does not describe these settings"):
+        generate(SPEC, source, tmp_path)
+
+
+def test_files_that_vanish_together_with_their_entry_are_missed(small_npz: Path, tmp_path: Path) -> None:
+    source = load_source("c10", str(small_npz))
+    folder = generate(SPEC, source, tmp_path).folder
+    content = json.loads((folder / "manifest.json").read_text())
+    del content["files"]["u_cifar_10_1.npy"]
+    (folder / "manifest.json").write_text(json.dumps(content))
+    (folder / "u_cifar_10_1.npy").unlink()
+    with pytest.raises(DataError, match="does not describe these settings"):
+        generate(SPEC, source, tmp_path)
+
+
+def test_a_missing_picture_is_drawn_again_and_shows_every_class(small_npz: Path, tmp_path: Path) -> None:
+    from PIL import Image
+
+    source = load_source("c10", str(small_npz))
+    folder = generate(SPEC, source, tmp_path).folder
+    (folder / "partition.png").unlink()
+    assert not generate(SPEC, source, tmp_path).written
+    pixels = np.asarray(Image.open(folder / "partition.png").convert("RGB")).reshape(-1, 3)
+    colors, counts = np.unique(pixels, axis=0, return_counts=True)
+    large = colors[counts > 2000]
+    assert len(large) >= 11  # ten classes and the white of the paper
+
+
+def test_an_interrupt_between_the_renames_puts_the_old_partitions_back(
+    small_npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = load_source("c10", str(small_npz))
+    folder = generate(SPEC, source, tmp_path).folder
+    before, rename = contents(folder), Path.rename
+
+    def interrupted(self: Path, target: Path) -> Path:
+        if self.name.startswith(".lc-biid"):
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        generate(replace(SPEC, seed=2), source, tmp_path, force=True)
+    monkeypatch.undo()
+    assert contents(folder) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["lc-biid-c10"]
+
+
+def test_what_a_killed_process_had_set_aside_comes_back(small_npz: Path, tmp_path: Path) -> None:
+    import socket
+
+    source = load_source("c10", str(small_npz))
+    folder = generate(SPEC, source, tmp_path).folder
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    folder.rename(tmp_path / f".old.lc-biid-c10.{socket.gethostname()}.{ended.pid}.partial")
+    generate(replace(SPEC, kind="bimb"), source, tmp_path)  # any later gen_data under the same path
+    assert not generate(SPEC, source, tmp_path).written

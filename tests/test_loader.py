@@ -135,7 +135,7 @@ ONE_HOT = np.eye(10, dtype=np.float32)[GOOD_Y]
         ({"x": GOOD_X[:0], "y": ONE_HOT[:0]}, "wrong number"),
         ({"x": GOOD_X[:9], "y": ONE_HOT[:9]}, "wrong number: expected .* examples, received 9"),
         ({"x": GOOD_X}, "missing y"),
-        ([1, 2], r"received an array of int64 \[2\]"),
+        ([1, 2], r"expected one pickled dict, received ndarray of int64 \[2\]"),
         (np.array([{}, {}]), "expected one pickled dict"),
     ],
 )

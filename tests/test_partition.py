@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from data import files
@@ -114,6 +114,7 @@ def test_imbalanced_clients_hold_mostly_their_own_class() -> None:
 
 @st.composite
 def requests(draw: st.DrawFn) -> tuple[np.ndarray, PartitionSpec]:
+    """A request that can be met, but for streaming clients that find all classes used up."""
     num_classes = draw(st.integers(2, 12))
     kind = draw(st.sampled_from(["biid", "bimb", "simb"]))
     spec = PartitionSpec(
@@ -122,14 +123,26 @@ def requests(draw: st.DrawFn) -> tuple[np.ndarray, PartitionSpec]:
         dataset="own",
         num_clients=draw(st.integers(1, 12)),
         labels_per_class=draw(st.integers(1, 4)),
-        num_test=draw(st.integers(1, 60)),
-        num_valid=draw(st.integers(1, 60)),
-        num_steps=draw(st.integers(1, 5)) if kind == "simb" else 1,
+        num_test=draw(st.integers(1, 30)),
+        num_valid=draw(st.integers(1, 30)),
+        num_steps=draw(st.integers(1, 4)) if kind == "simb" else 1,
         image_size=32,
         seed=draw(st.integers(0, 2**32 - 1)),
     )
-    labels = draw(st.lists(st.integers(0, num_classes - 1), min_size=20, max_size=900))
-    return np.array([*range(num_classes), *labels]), spec
+    holders = spec.num_clients if spec.scenario == "lc" else 1
+    enough = spec.num_test + spec.num_valid + spec.labels_per_class * holders + spec.num_clients * spec.num_steps
+    sizes = [enough + draw(st.integers(0, 40)) for _ in range(num_classes)]
+    labels = np.repeat(np.arange(num_classes), sizes)
+    return np.random.default_rng(draw(st.integers(0, 1000))).permutation(labels), spec
+
+
+def partition_of(labels: np.ndarray, spec: PartitionSpec, groups: np.ndarray | None = None) -> Partition:
+    try:
+        return make_partition(labels, spec, groups)
+    except DataError as error:
+        if "was dealt" in str(error):  # the only thing that may fail in these requests
+            reject()
+        raise
 
 
 @settings(max_examples=150, deadline=None)
@@ -138,10 +151,7 @@ def test_any_partition_is_disjoint_balanced_conserving_and_repeatable(
     request: tuple[np.ndarray, PartitionSpec],
 ) -> None:
     labels, spec = request
-    try:
-        partition = make_partition(labels, spec)
-    except DataError:
-        return  # impossible requests are tested below
+    partition = partition_of(labels, spec)
     everything = np.concatenate(every_index(partition))
     assert len(np.unique(everything)) == len(everything), "an example is in two places"
     assert set(everything) <= set(range(len(labels)))
@@ -173,11 +183,10 @@ def test_copies_of_an_image_stay_on_one_side_of_the_split(
     request: tuple[np.ndarray, PartitionSpec], random: Any
 ) -> None:
     labels, spec = request
-    groups = np.array([random.randrange(max(2, len(labels) * 3 // 4)) for _ in labels])
-    try:
-        partition = make_partition(labels, spec, groups)
-    except DataError:
-        return
+    groups = np.arange(len(labels))
+    for _ in range(len(labels) // 6):  # pairs and a few larger groups, across classes as well
+        groups[random.randrange(len(labels))] = groups[random.randrange(len(labels))]
+    partition = partition_of(labels, spec, groups)
     trained = np.concatenate(every_index(partition)[2:])
     sides = [set(groups[partition.test]), set(groups[partition.valid]), set(groups[trained])]
     assert len(set.union(*sides)) == sum(len(side) for side in sides)
@@ -220,3 +229,15 @@ def test_a_streaming_client_that_finds_its_classes_used_up_is_refused_by_name() 
     spec = replace(SPEC, kind="simb", num_clients=12, labels_per_class=1, num_steps=4)
     with pytest.raises(DataError, match=r"4 steps of client \d+, which was dealt \d"):
         make_partition(np.r_[np.arange(200) % 10], spec)
+
+
+@pytest.mark.parametrize("seed", [1, 7, 4294967295])
+def test_imbalanced_classes_are_drawn_from_the_legacy_generator_of_the_seed(seed: int) -> None:
+    spec = replace(SPEC, kind="bimb", scenario="ls", num_clients=10, labels_per_class=1, seed=seed)
+    partition = make_partition(np.arange(3020) % 10, spec)
+    shares = [0.50, 0.15, 0.03, 0.03, 0.03, 0.02, 0.03, 0.03, 0.03, 0.15]
+    wanted = (3020 - 20 - 10) // 10
+    drawn = np.random.RandomState(seed).choice(10, wanted, p=shares)
+    assert (
+        np.bincount(partition.unlabeled[0][0] % 10, minlength=10).tolist() == np.bincount(drawn, minlength=10).tolist()
+    )

@@ -150,3 +150,21 @@ def test_damaged_pickles_never_raise_anything_else(data: st.DataObject) -> None:
     for damaged in (bytes(payload), bytes(payload[:cut])):
         with contextlib.suppress(DataError):
             safe_pickle.loads(damaged)
+
+
+@pytest.mark.parametrize(
+    ("payload", "message"),
+    [
+        (b"})" + b"\x85" * 300_000 + b"K\x01s.", "dict with plain keys"),  # hashing it would overflow the C stack
+        (b"})" + b"2\x86" * 60 + b"K\x01s.", "dict with plain keys"),  # hashing it would take 2 ** 60 steps
+        (b"()" + b"2\x86" * 60 + b"K\x01d.", "dict with plain keys"),
+        (b"c_codecs\nencode\n(S'x'\n)" + b"2\x86" * 60 + b"tR.", "unknown encoding"),
+        (b"cnumpy\ndtype\n()" + b"2\x86" * 60 + b"tR.", "short text"),
+        (b"\x80\x05\x96" + struct.pack("<Q", 1 << 50) + b".", "in a way that arrays and plain values don't need"),
+        (b"\x80\x04\x8f(K\x01\x90.", "in a way that arrays and plain values don't need"),
+        (b"cnumpy\ndtype\n}(S'__defaults__'\nNub.", "changes a function"),
+    ],
+)
+def test_bombs_are_refused_at_once(payload: bytes, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        safe_pickle.loads(payload)

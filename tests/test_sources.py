@@ -203,7 +203,7 @@ def damaged(files: dict[str, bytes], name: str, content: bytes | None) -> dict[s
         (False, "test_batch", None, "missing test_batch"),
         (False, "test_batch", b"cos\nsystem\n(S'true'\ntR.", "asks for os.system"),
         (False, "test_batch", b"\x80\x02}q\x01", "truncated"),
-        (False, "test_batch", python_2_batch(planes(X[:2]), [1]), "a list of 2 whole numbers"),
+        (False, "test_batch", python_2_batch(planes(X[:2]), [1]), "a list of 2 numbers 0 to 9"),
         (False, "test_batch", python_2_batch(planes(X[:2])[:, :-1], [1, 2]), "uint8 [n,3072]"),
     ],
 )
@@ -281,7 +281,7 @@ def test_lookup_order_is_source_then_fedmatch_data_then_keras_cache(
     write_folder(keras / "datasets" / "cifar-10-batches-py", batches(X, Y, False))
     monkeypatch.setenv("KERAS_HOME", str(keras))
     with pytest.raises(DataError, match="CIFAR-10 python batches are damaged"):
-        load_source("c10")  # Keras' cache must hold the published data; ours are made up
+        load_source("c10")  # Keras' cache must hold the published data, these are made up, and there is no network
     monkeypatch.setenv("FEDMATCH_DATA", str(tmp_path / "mine"))
     (tmp_path / "mine").mkdir()
     save_npz(tmp_path / "mine" / "cifar10.npz", X[::-1], Y[::-1])
@@ -336,3 +336,79 @@ def test_the_real_fashion_mnist_is_recognised(monkeypatch: pytest.MonkeyPatch) -
     assert source.official is True
     assert np.bincount(source.y).tolist() == [7000] * 10
     assert source.x.shape == (70000, 32, 32, 3)
+
+
+def idx_folder(folder: Path, grey: np.ndarray) -> Path:
+    files = {}
+    for images, labels in readers.IDX_PAIRS:
+        files[images], files[labels] = idx(grey), idx(Y.astype(np.uint8))
+    return write_folder(folder, files)
+
+
+@pytest.mark.parametrize("place", ["fashion_mnist", ""])
+def test_fashion_mnist_is_looked_up_in_its_folder_and_as_loose_idx_files(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    idx_folder(tmp_path / "mine" / place if place else tmp_path / "mine", X[:, :28, :28, 0])
+    monkeypatch.setenv("FEDMATCH_DATA", str(tmp_path / "mine"))
+    assert len(load_source("fmnist").y) == 120
+
+
+def test_a_damaged_copy_of_somebody_else_is_passed_over_and_mentioned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keras = idx_folder(tmp_path / "keras" / "datasets" / "fashion-mnist", X[:, :28, :28, 0])
+    (keras / "t10k-labels-idx1-ubyte").unlink()
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
+    monkeypatch.setattr(sources, "DEBIAN_FASHION_MNIST", idx_folder(tmp_path / "debian", X[:, :28, :28, 1]))
+    known = sources.content_checksum(np.concatenate([X[:, :28, :28, 1]] * 2), np.concatenate([Y, Y]))
+    monkeypatch.setitem(sources.KNOWN_CHECKSUMS, "fmnist", known)
+    np.testing.assert_array_equal(load_source("fmnist").x[:60, 2:30, 2:30, 0], X[:, :28, :28, 1])
+    monkeypatch.setitem(sources.KNOWN_CHECKSUMS, "fmnist", "something else")
+    with pytest.raises(DataError) as error:
+        load_source("fmnist")
+    assert "expected t10k-labels-idx1-ubyte" in str(error.value)
+    assert "IDX files are damaged" in str(error.value)
+
+
+def test_an_archive_member_that_claims_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "_MAX_MEMBER", 1000)
+    with pytest.raises(DataError, match="too many for CIFAR-10"):
+        load_source("c10", str(CIFAR_FORMS["binary tar.gz"](tmp_path)))
+
+
+def test_images_that_would_be_left_out_or_clipped_are_refused(tmp_path: Path) -> None:
+    folder = image_folder(tmp_path / "f", {"a": [X[0]], "b": [X[1]]})
+    image_folder(folder / "a", {"more": [X[2]]})
+    with pytest.raises(DataError, match="images of class a in one folder, found others in its more/"):
+        load_source("own", str(folder))
+    deep = tmp_path / "deep"
+    for name in ("a", "b"):
+        (deep / name).mkdir(parents=True)
+        Image.fromarray(np.full((32, 32), 70000, np.int32)).save(deep / name / "x.tif")
+    with pytest.raises(DataError, match="expected 8 or 16 bits a channel, received mode I"):
+        load_source("own", str(deep))
+    (tmp_path / "g" / "empty").mkdir(parents=True)
+    with pytest.raises(DataError, match="class folder empty, found none"):
+        load_source("own", str(tmp_path / "g"))
+
+
+@pytest.mark.parametrize("damage", ["no array", "huge header", "broken header", "no pixels"])
+def test_an_odd_npz_is_refused_without_a_traceback(damage: str, tmp_path: Path) -> None:
+    import zipfile
+
+    path = tmp_path / "odd.npz"
+    good = io.BytesIO()
+    np.save(good, np.zeros((3, 0, 0, 3) if damage == "no pixels" else (3, 4, 4, 3), np.uint8))
+    content = good.getvalue()
+    if damage == "huge header":
+        content = content.replace(b"(3, 4, 4, 3), ", b"(9" + b"9" * 10 + b",)")
+    if damage == "broken header":
+        content = content.replace(b"}", b"(")
+    labels = io.BytesIO()
+    np.save(labels, np.arange(3))
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x_train.npy", b"only text" if damage == "no array" else content)
+        archive.writestr("y_train.npy", labels.getvalue())
+    with pytest.raises(DataError, match=r"odd\.npz: "):
+        load_source("own", str(path))

@@ -11,8 +11,13 @@ sys.exit(not ((3, 9) <= sys.version_info[:2] <= (3, 11) and "parser" not in sys.
 PY
 }
 
+if [ -n "${PYTHON:-}" ] && ! usable "$PYTHON"; then
+    echo "PYTHON=$PYTHON: expected a Python 3.9 to 3.11 with its venv module" >&2
+    exit 1
+fi
+
 for candidate in ${PYTHON:-} python3.11 python3.10 python3.9 python3 python \
-        "$HOME"/.pyenv/versions/3.11.*/bin/python "$HOME"/.pyenv/versions/3.10.*/bin/python; do
+        "${HOME:-}"/.pyenv/versions/3.11.*/bin/python "${HOME:-}"/.pyenv/versions/3.10.*/bin/python; do
     if usable "$candidate"; then
         echo "Making .venv with $("$candidate" --version)"
         exec "$candidate" -m venv --clear .venv

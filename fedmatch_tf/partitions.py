@@ -1,0 +1,52 @@
+"""The partitions of a run: what decides them, and that they are there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from data import generator, manifest
+from data.errors import DataError
+from data.loader import open_partitions
+from data.partition import PartitionSpec
+from data.sources import load_source
+from fedmatch_tf.config import Config
+from fedmatch_tf.display import Progress
+
+
+def partition_spec(config: Config) -> PartitionSpec:
+    """What decides the run's partitions."""
+    return PartitionSpec(
+        scenario=config.scenario,
+        kind=config.kind,
+        dataset=config.dataset,
+        num_clients=config.num_clients,
+        labels_per_class=config.labels_per_class,
+        num_test=config.num_test,
+        num_valid=config.num_valid,
+        num_steps=config.num_steps,
+        image_size=config.image_size,
+        seed=config.seed,
+    )
+
+
+def ensure_partitions(config: Config, progress: Progress) -> None:
+    """Makes the task's partitions if there are none; refuses those made with other settings."""
+    spec, folder = partition_spec(config), Path(config.dataset_path) / config.task
+    if not folder.exists() or not any(folder.iterdir()):
+        source = load_source(config.dataset, config.source, config.image_size, progress)
+        generator.generate(spec, source, Path(config.dataset_path), progress=progress)
+    elif (folder / manifest.NAME).exists():
+        given = load_source(config.dataset, config.source, config.image_size, progress) if config.source else None
+        differs = generator.difference(folder, spec, given)
+        if differs:
+            raise DataError(
+                f"{folder}: the partitions there don't match this run:\n  " + "\n  ".join(differs) + "\n"
+                "Use another --dataset-path, give the settings they were made with, or make them again with "
+                "--work-type gen_data --force"
+            )
+    partitions = open_partitions(Path(config.dataset_path), config.task)
+    if (partitions.num_clients, partitions.num_steps) != (config.num_clients, config.num_steps):
+        raise DataError(
+            f"{folder}: expected {config.num_clients} clients and {config.num_steps} steps, found files of "
+            f"{partitions.num_clients} and {partitions.num_steps}. Give --num-clients and --num-steps to match"
+        )

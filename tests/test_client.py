@@ -1,0 +1,217 @@
+"""A client's steps: which part of the parameters each one moves, by how much, and on which rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from data import augment
+from data.files import Examples
+from data.loader import ClientData
+from fedmatch_tf import networks
+from fedmatch_tf.client import batches, check_finite, slices, tests_at_clients
+from fedmatch_tf.config import Config, make_config
+from fedmatch_tf.evaluate import Evaluator
+from fedmatch_tf.methods.fedmatch import FedMatch
+from fedmatch_tf.params import Params
+from fedmatch_tf.tasks import Step, TrainingError
+from tests.conftest import made_up_images
+
+X, LABELS = made_up_images(24, num_classes=4, size=24)
+Y = np.eye(4, dtype=np.float32)[LABELS]
+NO_HELPERS = np.zeros((0, 24, 4), np.float32)
+SEED = np.array([1, 2], np.int32)
+LR = tf.constant(0.01)
+
+
+class Bench:
+    """A small network, its steps, and its parameters before and after one of them."""
+
+    def __init__(self, **given: Any) -> None:
+        self.config: Config = make_config("lc-biid-c10", arch="alexnet", **given)
+        self.model = networks.build_network("alexnet", (24, 24, 3), 4, l1_thres=self.config.l1_thres)
+        rng = np.random.default_rng(1)
+        self.before = networks.initial_params(networks.kernel_shapes(self.model), 0.2, True, rng)
+        self.method = FedMatch(self.config, self.model, augment.identity)
+        self.restore()
+
+    def restore(self) -> None:
+        networks.write(self.model, self.before)
+
+    def after(self) -> Params:
+        return networks.read(self.model)
+
+    def probs(self, x: np.ndarray = X) -> np.ndarray:
+        result: np.ndarray = self.model(tf.cast(x, tf.float32) / 255, training=True).numpy()
+        return result
+
+
+def flat(tensors: list[Any]) -> np.ndarray:
+    return np.concatenate([tensor.numpy().ravel() for tensor in tensors])
+
+
+def test_the_supervised_step_moves_sigma_alone_down_the_gradient() -> None:
+    bench = Bench()
+    with tf.GradientTape() as tape:
+        probs = bench.model(tf.cast(X, tf.float32) / 255, training=True)
+        expected_loss = 10 * tf.reduce_mean(tf.keras.losses.categorical_crossentropy(Y, probs))
+    gradient = flat(tape.gradient(expected_loss, networks.sigmas(bench.model)))
+    loss = bench.method.supervised_step(X, Y, LR)
+    after = bench.after()
+    assert float(loss) == pytest.approx(float(expected_loss), rel=1e-5)
+    np.testing.assert_allclose(after.sigma, bench.before.sigma - 0.01 * gradient, atol=1e-6)
+    np.testing.assert_array_equal(after.psi, bench.before.psi)
+
+
+def test_weight_decay_is_added_where_it_is_set() -> None:
+    plain, decayed = Bench(), Bench(wd=0.5)
+    loss = float(plain.method.supervised_step(X, Y, LR))
+    expected = loss + 0.5 * float(np.square(plain.before.sigma, dtype=np.float64).sum())
+    assert float(decayed.method.supervised_step(X, Y, LR)) == pytest.approx(expected, rel=1e-4)
+
+
+def test_without_a_confident_row_only_the_penalties_move_psi() -> None:
+    bench = Bench(confidence=1.0)
+    terms = bench.method.unsupervised_step(X, NO_HELPERS, SEED, LR)
+    sigma, psi = (part.astype(np.float64) for part in bench.before)
+    penalty = 1e-4 * np.abs(psi).sum() + 10 * ((sigma - psi) ** 2).sum()
+    moved = psi - 0.01 * (1e-4 * np.sign(psi) + 20 * (psi - sigma))
+    assert float(terms.loss) == pytest.approx(penalty, rel=1e-5)
+    assert (float(terms.icc), float(terms.pseudo_ce)) == (0.0, 0.0)
+    assert not terms.kept.numpy().any()
+    assert set(terms.pseudo_labels.numpy()) == {-1}
+    np.testing.assert_allclose(bench.after().psi, moved, atol=1e-6)
+    np.testing.assert_array_equal(bench.after().sigma, bench.before.sigma)
+
+
+def test_confident_rows_learn_their_own_prediction_when_there_are_no_helpers() -> None:
+    bench = Bench()
+    threshold = float(np.median(bench.probs().max(axis=1)))
+    bench = Bench(confidence=threshold)
+    probs = bench.probs()
+    kept = probs.max(axis=1) >= np.float32(threshold)
+    labels = np.eye(4, dtype=np.float32)[probs.argmax(axis=1)]
+    with tf.GradientTape() as tape:
+        strong = bench.model(tf.cast(X[kept], tf.float32) / 255, training=True)
+        pseudo_ce = tf.reduce_mean(tf.keras.losses.categorical_crossentropy(labels[kept], strong))
+    gradient = flat(tape.gradient(pseudo_ce, networks.psis(bench.model)))
+    terms = bench.method.unsupervised_step(X, NO_HELPERS, SEED, LR)
+    sigma, psi = bench.before
+    penalties = 1e-4 * np.sign(psi) + 20 * (psi - sigma)
+    np.testing.assert_array_equal(terms.kept, kept)
+    np.testing.assert_array_equal(terms.pseudo_labels.numpy()[kept], probs.argmax(axis=1)[kept])
+    assert float(terms.pseudo_ce) == pytest.approx(float(pseudo_ce), rel=1e-4)
+    np.testing.assert_allclose(bench.after().psi, psi - 0.01 * (0.01 * gradient + penalties), atol=1e-6)
+
+
+@pytest.mark.parametrize("icc_rows", ["confident", "all"])
+def test_helpers_pull_the_prediction_towards_theirs_on_the_rows_of_the_profile(icc_rows: str) -> None:
+    threshold = float(np.median(Bench().probs().max(axis=1)))
+    bench = Bench(confidence=threshold, icc_rows=icc_rows)
+    helpers = np.random.default_rng(3).dirichlet(np.ones(4), (2, 24)).astype(np.float32)
+    probs = bench.probs().astype(np.float64)
+    rows = probs.max(axis=1) >= threshold if icc_rows == "confident" else np.ones(24, bool)
+    kl = (helpers * np.log(helpers / probs)).sum(axis=-1)[:, rows].mean()
+    terms = bench.method.unsupervised_step(X, helpers, SEED, LR)
+    assert float(terms.icc) == pytest.approx(kl, rel=1e-3)
+    votes = np.eye(4)[probs.argmax(1)] + np.eye(4)[helpers.argmax(-1)].sum(0)
+    kept = terms.kept.numpy()
+    np.testing.assert_array_equal(terms.pseudo_labels.numpy()[kept], votes.argmax(axis=1)[kept])
+    bench.restore()
+    with tf.GradientTape() as tape:
+        own = bench.model(tf.cast(X[rows], tf.float32) / 255, training=True)
+        pull = tf.reduce_mean(tf.keras.losses.kl_divergence(helpers[:, rows], tf.stack([own, own])))
+        strong = bench.model(tf.cast(X[kept], tf.float32) / 255, training=True)
+        labels = np.eye(4, dtype=np.float32)[votes.argmax(axis=1)]
+        loss = 0.01 * pull + 0.01 * tf.reduce_mean(tf.keras.losses.categorical_crossentropy(labels[kept], strong))
+    gradient = flat(tape.gradient(loss, networks.psis(bench.model)))
+    bench.method.unsupervised_step(X, helpers, SEED, LR)
+    sigma, psi = bench.before
+    penalties = 1e-4 * np.sign(psi) + 20 * (psi - sigma)
+    np.testing.assert_allclose(bench.after().psi, psi - 0.01 * (gradient + penalties), atol=1e-6)
+
+
+def test_with_all_rows_helpers_count_even_if_no_row_is_confident() -> None:
+    bench = Bench(confidence=1.0, icc_rows="all")
+    helpers = np.random.default_rng(3).dirichlet(np.ones(4), (1, 24)).astype(np.float32)
+    terms = bench.method.unsupervised_step(X, helpers, SEED, LR)
+    assert float(terms.icc) > 0
+    assert float(terms.pseudo_ce) == 0
+    assert np.isfinite(bench.after().psi).all()
+
+
+def test_each_step_is_traced_once_whatever_the_size_of_the_batch() -> None:
+    bench = Bench()
+    for size in (24, 10, 7):
+        bench.method.supervised_step(X[:size], Y[:size], LR)
+        bench.method.unsupervised_step(X[:size], NO_HELPERS[:, :size], SEED, LR)
+    assert bench.method.supervised_step.experimental_get_tracing_count() == 1
+    assert bench.method.unsupervised_step.experimental_get_tracing_count() == 1
+
+
+def test_an_evaluation_is_the_mean_over_all_examples_whatever_the_batch() -> None:
+    bench = Bench(l1_thres=1e-3)
+    thresholded = np.where(np.abs(bench.before.psi) <= 1e-3, 0, bench.before.psi).astype(np.float32)
+    networks.write(bench.model, Params(bench.before.sigma, thresholded))
+    probs = bench.probs().astype(np.float64)
+    bench.restore()
+    loss = -np.log(probs[np.arange(24), LABELS]).mean()
+    for batch_size in (24, 10, 100):
+        score = Evaluator(bench.model, Examples(X, Y), batch_size).score()
+        assert score.loss == pytest.approx(loss, rel=1e-4)
+        assert score.accuracy == pytest.approx((probs.argmax(1) == LABELS).mean())
+
+
+def data(labeled: int | None, unlabeled: int) -> ClientData:
+    def examples(count: int) -> Examples:
+        return Examples(np.zeros((count, 1, 1, 1), np.uint8), np.zeros((count, 2), np.float32))
+
+    return ClientData(0, None if labeled is None else examples(labeled), examples(unlabeled))
+
+
+def rows(parts: list[slice]) -> list[tuple[int, int]]:
+    return [(part.start, part.stop) for part in parts]
+
+
+def test_labelled_batches_decide_the_steps_and_unlabelled_examples_are_spread_over_them() -> None:
+    config = make_config("lc-biid-c10")
+    pairs = batches(config, data(50, 490))  # 50 / 10 = 5 steps; 490 / 5 = 98
+    assert rows([labeled for labeled, _ in pairs if labeled]) == [(0, 10), (10, 20), (20, 30), (30, 40), (40, 50)]
+    assert rows([unlabeled for _, unlabeled in pairs]) == [(0, 98), (98, 196), (196, 294), (294, 392), (392, 490)]
+    assert rows([unlabeled for _, unlabeled in batches(config, data(20, 41))]) == [(0, 21), (21, 42)]
+    assert rows([unlabeled for _, unlabeled in batches(config, data(3, 41))]) == [(0, 41)]  # at least one step
+
+
+def test_labels_at_server_takes_whole_unlabelled_batches() -> None:
+    config = make_config("ls-biid-c10")
+    assert [labeled for labeled, _ in batches(config, data(None, 549))] == [None] * 5  # 5.49 rounds down
+    assert len(batches(config, data(None, 551))) == 6
+    assert rows([part for _, part in batches(config, data(None, 30))]) == [(0, 100)]
+
+
+def test_a_given_unlabelled_batch_size_wins_and_empty_batches_are_left_out() -> None:
+    lc = make_config("lc-biid-c10", batch_size_unlabeled=30)
+    assert rows([part for _, part in batches(lc, data(50, 70))]) == [(0, 30), (30, 60), (60, 90)]
+    ls = make_config("ls-biid-c10", batch_size_unlabeled=30)
+    assert len(batches(ls, data(None, 90))) == 3
+
+
+def test_slices_round_half_to_even_as_the_original_does() -> None:
+    assert [len(slices(n, 10)) for n in (4, 14, 15, 25, 26, 100)] == [1, 1, 2, 2, 3, 10]
+
+
+def test_clients_test_as_the_task_needs_or_as_they_are_told() -> None:
+    assert not tests_at_clients(make_config("lc-biid-c10"))
+    assert tests_at_clients(make_config("lc-simb-fmnist"))
+    assert tests_at_clients(make_config("lc-biid-c10", model="local-sl"))
+    assert tests_at_clients(make_config("lc-biid-c10", eval_clients="always"))
+    assert not tests_at_clients(make_config("lc-simb-fmnist", eval_clients="valid"))
+
+
+def test_a_loss_that_is_not_a_number_is_named_by_place() -> None:
+    steps = [Step("s", 1.0), Step("u", float("nan"))]
+    with pytest.raises(TrainingError, match=r"received nan in round 3, client 7, step 1 \(unsupervised\)"):
+        check_finite(steps, "round 3, client 7")

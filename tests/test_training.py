@@ -1,0 +1,238 @@
+"""Training through the command line on small data: what it writes, that it repeats itself, what it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from data import files
+from tests.conftest import ROOT, assert_refused, made_up_images, run_main, save_npz
+
+# Images of 24x24 and AlexNet keep a round short; 2 of 4 clients a round.
+TINY = (
+    "--arch=alexnet", "--image-size=24", "--num-clients=4", "--frac-clients=0.5", "--num-test=30", "--num-valid=20",
+    "--labels-per-class=2", "--num-rounds=3", "--helper-interval=2", "--confidence=0.3", "--seed=5", "--backend=inline",
+    "--threads-per-worker=2",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    x, y = made_up_images(300, num_classes=5, size=24)
+    return save_npz(tmp_path_factory.mktemp("source") / "own.npz", x, y)
+
+
+def train(source: Path, cwd: Path, *flags: str, task: str = "lc-biid-own") -> subprocess.CompletedProcess[str]:
+    return run_main("--task", task, "--source", str(source), *TINY, *flags, cwd=cwd)
+
+
+def folder_of(result: subprocess.CompletedProcess[str], cwd: Path) -> Path:
+    assert result.returncode == 0, result.stderr
+    return cwd / result.stdout.splitlines()[-1]
+
+
+def rounds(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def first_run(source: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    cwd = tmp_path_factory.mktemp("first")
+    result = train(source, cwd)
+    return folder_of(result, cwd), result
+
+
+def test_a_run_writes_its_records_and_prints_its_folder_last(
+    first_run: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    folder, result = first_run
+    assert folder.parent.name == "logs"
+    assert folder.name[8] == "-"
+    assert folder.name.endswith("-fedmatch-lc-biid-own")
+    lines = rounds(folder)
+    assert [line["round"] for line in lines] == [0, 1, 2]
+    keys = "round task_step clients test_acc test_loss local_test_acc valid_loss s2c c2s confident pseudo_label_acc"
+    assert list(lines[0]) == [*keys.split(), "helpers", "lr", "seconds"]
+    for line in lines:
+        assert len(line["clients"]) == 2
+        assert 0 <= line["test_acc"] <= 1
+        assert line["local_test_acc"] is None  # batch tasks don't test at clients unless told to
+        for way in ("s2c", "c2s"):
+            assert list(line[way]) == ["sum", "sigma", "psi", "helpers", "bytes"]
+            parts = line[way]["sigma"] + line[way]["psi"] + line[way]["helpers"]
+            assert line[way]["sum"] == pytest.approx(parts)
+    assert lines[0]["s2c"]["sum"] == 2.0
+    assert lines[0]["helpers"] == {}
+    settings = json.loads((folder / "config.json").read_text())
+    assert settings["settings"]["num_clients"] == 4
+    assert settings["versions"]["tensorflow"].startswith("2.")
+    assert "round 3/3" in result.stderr
+    assert "test accuracy" in result.stdout
+    assert (folder / "curve.png").read_bytes()[:4] == b"\x89PNG"
+    state = np.load(folder.parent.parent / "check_pts" / folder.name / "state.npz")
+    assert int(state["rounds_done"]) == 3
+    assert state["sigma"].shape == state["psi"].shape
+
+
+def test_logs_have_the_originals_keys_and_one_entry_a_round(
+    first_run: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    folder, _ = first_run
+    lines = rounds(folder)
+    server = json.loads((folder / "server.txt").read_text())
+    assert {way: list(server[way]) for way in ("c2s", "s2c")} == {
+        "c2s": ["sum", "sig", "psi"],
+        "s2c": ["sum", "sig", "psi", "hlp"],
+    }
+    assert server["scores"]["aggr_acc"] == [line["test_acc"] for line in lines]
+    assert server["s2c"]["sum"] == [line["s2c"]["sum"] for line in lines]
+    assert server["options"]["scenario"] == "labels-at-client"
+    visits: dict[int, int] = {}
+    for line in lines:
+        for client in line["clients"]:
+            visits[client] = visits.get(client, 0) + 1
+    logs = {int(path.stem.split("-")[1]): json.loads(path.read_text()) for path in folder.glob("client-*.txt")}
+    assert logs.keys() == visits.keys()
+    for client, log in logs.items():
+        assert len(log["s2c"]["ratio"]) == len(log["scores"]["valid_loss"]) == visits[client]
+        assert log["s2c"]["ratio"][0] == 2.0  # a first visit is counted in full
+        assert log["scores"]["test_acc"] == []
+
+
+def without_time(folder: Path) -> list[dict[str, Any]]:
+    return [{**line, "seconds": None} for line in rounds(folder)]
+
+
+@pytest.mark.parametrize("task", ["lc-biid-own", "ls-bimb-own"])
+def test_the_same_command_gives_the_same_bits(task: str, source: Path, tmp_path: Path) -> None:
+    runs = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        runs.append(folder_of(train(source, tmp_path / name, task=task), tmp_path / name))
+    assert without_time(runs[0]) == without_time(runs[1])
+    states = [np.load(run.parent.parent / "check_pts" / run.name / "state.npz") for run in runs]
+    for part in ("sigma", "psi"):
+        np.testing.assert_array_equal(states[0][part], states[1][part])
+    assert any(line["confident"] > 0 for line in rounds(runs[0])), "augmentation must have had something to do"
+
+
+def test_labels_at_server_trains_sigma_at_the_server_and_uploads_psi_only(source: Path, tmp_path: Path) -> None:
+    folder = folder_of(train(source, tmp_path, "--eval-clients=always", task="ls-biid-own"), tmp_path)
+    for line in rounds(folder):
+        assert line["c2s"]["sigma"] == 0
+        assert line["local_test_acc"] is not None
+    server = json.loads((folder / "server.txt").read_text())
+    assert len(server["scores"]["valid_loss"]) == len(server["scores"]["test_acc"]) == 3
+
+
+def test_the_paper_profile_and_streaming_train_too(source: Path, tmp_path: Path) -> None:
+    folder = folder_of(train(source, tmp_path, "--num-steps=3", "--profile=paper", task="lc-simb-own"), tmp_path)
+    lines = rounds(folder)
+    assert [line["task_step"] for line in lines] == [0, 1, 2]
+    assert all(line["local_test_acc"] is not None for line in lines)
+
+
+def test_missing_partitions_are_made_and_others_are_refused(source: Path, tmp_path: Path) -> None:
+    assert train(source, tmp_path, "--num-rounds=1").returncode == 0
+    assert (tmp_path / "datasets" / "lc-biid-own" / "manifest.json").exists()
+    assert_refused(train(source, tmp_path, "--seed=6"), "don't match this run", "seed: there 5, wanted 6")
+    x, y = made_up_images(300, num_classes=5, size=24)
+    other = save_npz(tmp_path / "other.npz", 255 - x, y)
+    assert_refused(train(other, tmp_path), "source: there npz")
+    shutil.copytree(tmp_path / "datasets" / "lc-biid-own", tmp_path / "theirs" / "lc-biid-own")
+    (tmp_path / "theirs" / "lc-biid-own" / "manifest.json").unlink()
+    result = train(source, tmp_path, "--dataset-path=theirs", "--num-clients=3", "--frac-clients=1")
+    assert_refused(result, "expected 3 clients and 1 steps, found files of 4 and 1")
+    assert len(list((tmp_path / "outputs" / "logs").iterdir())) == 1, "a refused run leaves no folder"
+
+
+@pytest.mark.parametrize(
+    ("flag", "content", "message"),
+    [
+        ("init-weights", {"sigma_0": np.zeros((4, 4, 3, 64))}, "missing sigma_1, sigma_2, sigma_3, sigma_4, sigma_5"),
+        ("init-weights", {f"sigma_{i}": np.zeros((2, 2)) for i in range(6)}, "expected [4, 4, 3, 64], received [2, 2]"),
+        ("init-weights", b"nonsense", "--init-weights:"),
+        (
+            "probe-image",
+            np.zeros((1, 32, 32, 3), np.float32),
+            "expected float32 [1, 24, 24, 3], received float32",
+        ),
+        ("probe-image", np.zeros((1, 24, 24, 3)), "expected float32 [1, 24, 24, 3], received float64"),
+        ("probe-image", np.full((1, 24, 24, 3), 2, np.float32), "expected values in [0, 1], received 2.0"),
+        ("probe-image", np.full((1, 24, 24, 3), np.nan, np.float32), "expected values in [0, 1]"),
+        ("probe-image", b"nonsense", "expected an .npy file"),
+        ("probe-image", None, "No such file"),
+    ],
+)
+def test_bad_weights_and_probe_images_are_refused(
+    flag: str, content: Any, message: str, source: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / ("given.npz" if flag == "init-weights" else "given.npy")
+    if isinstance(content, dict):
+        np.savez(path, **content)
+    elif isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content is not None:
+        np.save(path, content)
+    assert_refused(train(source, tmp_path, f"--{flag}={path}"), message)
+    assert not (tmp_path / "outputs").exists()
+
+
+def test_a_loss_that_explodes_stops_the_run_with_its_state_saved(source: Path, tmp_path: Path) -> None:
+    result = train(source, tmp_path, "--lr=1e30")
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    assert "expected a finite loss, received " in result.stderr
+    assert re.search(r"in round \d, client \d, step \d \((un)?supervised\)", result.stderr)
+    (saved,) = (tmp_path / "outputs" / "check_pts").glob("*/state.npz")
+    assert np.isfinite(np.load(saved)["sigma"]).all()
+
+
+def test_images_that_are_not_bytes_are_refused(source: Path, tmp_path: Path) -> None:
+    assert train(source, tmp_path, "--num-rounds=1").returncode == 0
+    path = tmp_path / "datasets" / "lc-biid-own" / "test_own.npy"
+    content = np.load(path, allow_pickle=True).item()
+    content["x"] = np.where(content["x"] > 5, np.nan, 1.0)
+    np.save(path, content, allow_pickle=True)
+    assert_refused(train(source, tmp_path), "test_own.npy: wrong images: expected uint8")
+
+
+def test_the_original_can_read_our_partitions_and_ours_its_weights(tmp_path: Path) -> None:
+    kernels = np.empty(2, object)
+    kernels[:] = [np.ones((2, 3), np.float32), np.zeros(4, np.float32)]
+    np.save(tmp_path / "init_sig.npy", kernels, allow_pickle=True)
+    from fedmatch_tf.inputs import read_sigma
+
+    sigma = read_sigma(tmp_path / "init_sig.npy", [(2, 3), (4,)])
+    assert sigma.tolist() == [1] * 6 + [0] * 4
+    assert files.decode_npy((tmp_path / "init_sig.npy").read_bytes())[0].shape == (2, 3)
+
+
+def test_an_interrupt_exits_with_130_and_saves_the_model(source: Path, tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "main.py"), "--task", "lc-biid-own", "--source", str(source), *TINY]
+    process = subprocess.Popen([*command, "--num-rounds=500"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not list(tmp_path.glob("outputs/logs/*/rounds.jsonl")):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=100)
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    (saved,) = (tmp_path / "outputs" / "check_pts").glob("*/state.npz")
+    assert int(np.load(saved)["rounds_done"]) >= 1
+
+
+def test_work_that_is_not_built_yet_says_so(tmp_path: Path) -> None:
+    assert_refused(run_main("--task", "lc-biid-digits", "--model", "fedavg-sl", cwd=tmp_path), "not built yet")
+    assert_refused(run_main("--task", "lc-biid-digits", "--gpu", "0", cwd=tmp_path), "not built yet")
+    assert_refused(run_main("--work-type", "report", cwd=tmp_path), "not built yet")
+    assert list(tmp_path.iterdir()) == []

@@ -5,10 +5,12 @@ PIP := $(PY) -m pip install -qq --disable-pip-version-check
 .PHONY: demo test lint bench format clean
 
 demo: .venv/.run
-	$(PY) main.py --work-type gen_data --task lc-biid-digits
+	$(PY) main.py --task lc-biid-digits --model fedmatch --arch alexnet --num-rounds 12 --frac-clients 0.5 --lr 5e-3
 
+# Tests marked slow (the original's traces through the command line) are left to .ci/run: make test MARK=
+MARK ?= not slow
 test: .venv/.dev
-	$(PY) -m pytest $(ARGS)
+	$(PY) -m pytest -m "$(MARK)" $(ARGS)
 
 lint: .venv/.dev
 	$(PY) -m ruff check .

@@ -52,12 +52,15 @@ def rand_augment(equalize: str) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], t
     def augment(images: tf.Tensor, rows: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         draws = Draws(*(tf.gather(part, rows) for part in make_draws(tf.shape(images)[0], seed)))
         chosen = tf.cast(tf.gather(images, rows), tf.float32)
-        for turn in tf.range(NUM_OPERATIONS):
-            which = draws.operations[:, turn]
-            chosen = _by_operation(operations, chosen, which, draws.levels[:, turn], draws.signs[:, turn])
+
+        def one_more(turn: tf.Tensor, current: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            which, levels, signs = (part[:, turn] for part in draws)
+            return turn + 1, _by_operation(operations, current, which, levels, signs)
+
+        _, chosen = tf.while_loop(lambda turn, _: turn < NUM_OPERATIONS, one_more, (0, chosen))
         return tf.cast(chosen, tf.uint8)
 
-    compiled: Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor] = tf.function(augment)
+    compiled: Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor] = tf.function(augment, autograph=False)
     return compiled
 
 

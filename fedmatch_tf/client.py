@@ -43,7 +43,7 @@ class Client:
         networks.write(self._model, received)
         steps = self._train(task, data, helper_probs)
         valid = self._valid.score()
-        test = self._test.score() if tests_at_clients(self._config) else None
+        test = self._test.score() if clients_test(self._config) else None
         config = self._config
         upload = wire.upload(
             networks.read(self._model), received, config.l1_thres, config.delta_thres, config.scenario == "lc"
@@ -115,7 +115,7 @@ def check_finite(steps: Sequence[Step], where: str) -> None:
             )
 
 
-def tests_at_clients(config: Config) -> bool:
+def clients_test(config: Config) -> bool:
     """Whether clients evaluate on test data, too."""
     if config.eval_clients == "auto":
         return config.kind == "simb" or config.model.startswith("local-")

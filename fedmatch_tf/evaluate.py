@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
@@ -21,19 +22,22 @@ class Evaluator:
 
     def score(self) -> Score:
         """Mean loss and accuracy over the set, with small elements of psi counted as 0."""
-        loss, accuracy = self._sums(self._x, self._y)
+        loss, accuracy = self._means(self._x, self._y)
         return Score(float(loss), float(accuracy))
 
-    @tf.function(reduce_retracing=True)
-    def _sums(self, x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        loss, correct = tf.constant(0.0), tf.constant(0.0)
+    @partial(tf.function, autograph=False)
+    def _means(self, x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Batch after batch on the device."""
         num_examples = tf.shape(x)[0]
-        for begin in tf.range(0, num_examples, self._batch_size):
+
+        def one_more(begin: tf.Tensor, loss: tf.Tensor, correct: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             end = tf.minimum(begin + self._batch_size, num_examples)
-            probs = self._model(scaled(x[begin:end]), training=False)
-            loss += cross_entropy(y[begin:end], probs) * tf.cast(end - begin, tf.float32)
-            hits = tf.equal(tf.argmax(probs, axis=-1), tf.argmax(y[begin:end], axis=-1))
-            correct += tf.reduce_sum(tf.cast(hits, tf.float32))
+            probs, targets = self._model(scaled(x[begin:end]), training=False), y[begin:end]
+            hits = tf.equal(tf.argmax(probs, axis=-1), tf.argmax(targets, axis=-1))
+            loss += cross_entropy(targets, probs) * tf.cast(end - begin, tf.float32)
+            return end, loss, correct + tf.reduce_sum(tf.cast(hits, tf.float32))
+
+        _, loss, correct = tf.while_loop(lambda begin, *_: begin < num_examples, one_more, (0, 0.0, 0.0))
         count = tf.cast(num_examples, tf.float32)
         return loss / count, correct / count
 

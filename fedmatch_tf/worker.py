@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from data import augment, loader
 from fedmatch_tf import networks, schedule, seeding
-from fedmatch_tf.client import Client, check_finite, slices, tests_at_clients
+from fedmatch_tf.client import Client, check_finite, clients_test, slices
 from fedmatch_tf.config import Config
 from fedmatch_tf.evaluate import Evaluator
 from fedmatch_tf.helpers import probe_image
@@ -75,7 +75,7 @@ class Worker:
             check_finite(steps, f"round {task.round_num}, the server")
             valid = self._valid.score()
             plateau = schedule.advance(plateau, valid.loss, config.lr_patience, config.lr_factor, config.lr_min)
-        test = self._test.score() if tests_at_clients(config) else None
+        test = self._test.score() if clients_test(config) else None
         return ServerResult(networks.read(self._model), plateau, tuple(steps), valid, test)
 
     @functools.cached_property

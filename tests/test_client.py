@@ -12,7 +12,7 @@ from data import augment
 from data.files import Examples
 from data.loader import ClientData
 from fedmatch_tf import networks
-from fedmatch_tf.client import batches, check_finite, slices, tests_at_clients
+from fedmatch_tf.client import batches, check_finite, clients_test, slices
 from fedmatch_tf.config import Config, make_config
 from fedmatch_tf.evaluate import Evaluator
 from fedmatch_tf.methods.fedmatch import FedMatch
@@ -204,11 +204,11 @@ def test_slices_round_half_to_even_as_the_original_does() -> None:
 
 
 def test_clients_test_as_the_task_needs_or_as_they_are_told() -> None:
-    assert not tests_at_clients(make_config("lc-biid-c10"))
-    assert tests_at_clients(make_config("lc-simb-fmnist"))
-    assert tests_at_clients(make_config("lc-biid-c10", model="local-sl"))
-    assert tests_at_clients(make_config("lc-biid-c10", eval_clients="always"))
-    assert not tests_at_clients(make_config("lc-simb-fmnist", eval_clients="valid"))
+    assert not clients_test(make_config("lc-biid-c10"))
+    assert clients_test(make_config("lc-simb-fmnist"))
+    assert clients_test(make_config("lc-biid-c10", model="local-sl"))
+    assert clients_test(make_config("lc-biid-c10", eval_clients="always"))
+    assert not clients_test(make_config("lc-simb-fmnist", eval_clients="valid"))
 
 
 def test_a_loss_that_is_not_a_number_is_named_by_place() -> None:

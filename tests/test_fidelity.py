@@ -17,7 +17,7 @@ from fedmatch_tf.tasks import ClientResult, InitTask, ServerResult
 from tests.conftest import SHARED, needs_shared, run_main
 from tests.test_networks import RESNET9
 
-pytestmark = [needs_shared, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [needs_shared, pytest.mark.timeout(600)]
 
 
 def problem(seed: int = 67, clients: int = 4) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -159,6 +159,7 @@ def compare_weights(ours: np.ndarray, theirs: list[dict[str, Any]], tolerance: d
     assert begin == len(ours)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", ["lc", "ls"])
 def test_the_log_files_of_the_command_line_are_the_originals(scenario: str, tmp_path: Path) -> None:
     folder = prepare(tmp_path / "data", scenario)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ import numpy as np
 import pytest
 
 from data import files
+from data.errors import DataError
+from fedmatch_tf.inputs import read_probe, read_sigma
 from tests.conftest import ROOT, assert_refused, made_up_images, run_main, save_npz
+from tests.test_networks import ALEXNET
 
 # Images of 24x24 and AlexNet keep a round short; 2 of 4 clients a round.
 TINY = (
@@ -56,6 +60,7 @@ def test_a_run_writes_its_records_and_prints_its_folder_last(
     first_run: tuple[Path, subprocess.CompletedProcess[str]],
 ) -> None:
     folder, result = first_run
+    assert (folder.parent.parent.parent / "datasets" / "lc-biid-own" / "manifest.json").exists()  # made on the way
     assert folder.parent.name == "logs"
     assert folder.name[8] == "-"
     assert folder.name.endswith("-fedmatch-lc-biid-own")
@@ -114,11 +119,14 @@ def without_time(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("task", ["lc-biid-own", "ls-bimb-own"])
-def test_the_same_command_gives_the_same_bits(task: str, source: Path, tmp_path: Path) -> None:
-    runs = []
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        runs.append(folder_of(train(source, tmp_path / name, task=task), tmp_path / name))
+def test_the_same_command_gives_the_same_bits(
+    task: str, source: Path, tmp_path: Path, first_run: tuple[Path, subprocess.CompletedProcess[str]]
+) -> None:
+    runs = [first_run[0]] if task == "lc-biid-own" else []
+    while len(runs) < 2:
+        cwd = tmp_path / str(len(runs))
+        cwd.mkdir()
+        runs.append(folder_of(train(source, cwd, task=task), cwd))
     assert without_time(runs[0]) == without_time(runs[1])
     states = [np.load(run.parent.parent / "check_pts" / run.name / "state.npz") for run in runs]
     for part in ("sigma", "psi"):
@@ -142,9 +150,8 @@ def test_the_paper_profile_and_streaming_train_too(source: Path, tmp_path: Path)
     assert all(line["local_test_acc"] is not None for line in lines)
 
 
-def test_missing_partitions_are_made_and_others_are_refused(source: Path, tmp_path: Path) -> None:
-    assert train(source, tmp_path, "--num-rounds=1").returncode == 0
-    assert (tmp_path / "datasets" / "lc-biid-own" / "manifest.json").exists()
+def test_partitions_that_do_not_match_the_run_are_refused(source: Path, tmp_path: Path) -> None:
+    assert train(source, tmp_path, "--work-type=gen_data").returncode == 0
     assert_refused(train(source, tmp_path, "--seed=6"), "don't match this run", "seed: there 5, wanted 6")
     x, y = made_up_images(300, num_classes=5, size=24)
     other = save_npz(tmp_path / "other.npz", 255 - x, y)
@@ -153,7 +160,7 @@ def test_missing_partitions_are_made_and_others_are_refused(source: Path, tmp_pa
     (tmp_path / "theirs" / "lc-biid-own" / "manifest.json").unlink()
     result = train(source, tmp_path, "--dataset-path=theirs", "--num-clients=3", "--frac-clients=1")
     assert_refused(result, "expected 3 clients and 1 steps, found files of 4 and 1")
-    assert len(list((tmp_path / "outputs" / "logs").iterdir())) == 1, "a refused run leaves no folder"
+    assert not (tmp_path / "outputs").exists()
 
 
 @pytest.mark.parametrize(
@@ -174,9 +181,7 @@ def test_missing_partitions_are_made_and_others_are_refused(source: Path, tmp_pa
         ("probe-image", None, "No such file"),
     ],
 )
-def test_bad_weights_and_probe_images_are_refused(
-    flag: str, content: Any, message: str, source: Path, tmp_path: Path
-) -> None:
+def test_bad_weights_and_probe_images_are_refused(flag: str, content: Any, message: str, tmp_path: Path) -> None:
     path = tmp_path / ("given.npz" if flag == "init-weights" else "given.npy")
     if isinstance(content, dict):
         np.savez(path, **content)
@@ -184,7 +189,18 @@ def test_bad_weights_and_probe_images_are_refused(
         path.write_bytes(content)
     elif content is not None:
         np.save(path, content)
-    assert_refused(train(source, tmp_path, f"--{flag}={path}"), message)
+    read = (
+        partial(read_sigma, shapes=ALEXNET) if flag == "init-weights" else partial(read_probe, image_shape=(24, 24, 3))
+    )
+    with pytest.raises(DataError) as error:
+        read(path)
+    assert message in str(error.value)
+    assert f"--{flag}" in str(error.value)
+
+
+def test_a_refused_input_exits_with_2_and_leaves_no_run(source: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "given.npz", **{f"sigma_{i}": np.zeros((2, 2)) for i in range(6)})
+    assert_refused(train(source, tmp_path, "--init-weights=given.npz"), "expected [4, 4, 3, 64], received [2, 2]")
     assert not (tmp_path / "outputs").exists()
 
 
@@ -199,7 +215,7 @@ def test_a_loss_that_explodes_stops_the_run_with_its_state_saved(source: Path, t
 
 
 def test_images_that_are_not_bytes_are_refused(source: Path, tmp_path: Path) -> None:
-    assert train(source, tmp_path, "--num-rounds=1").returncode == 0
+    assert train(source, tmp_path, "--work-type=gen_data").returncode == 0
     path = tmp_path / "datasets" / "lc-biid-own" / "test_own.npy"
     content = np.load(path, allow_pickle=True).item()
     content["x"] = np.where(content["x"] > 5, np.nan, 1.0)
@@ -211,8 +227,6 @@ def test_the_original_can_read_our_partitions_and_ours_its_weights(tmp_path: Pat
     kernels = np.empty(2, object)
     kernels[:] = [np.ones((2, 3), np.float32), np.zeros(4, np.float32)]
     np.save(tmp_path / "init_sig.npy", kernels, allow_pickle=True)
-    from fedmatch_tf.inputs import read_sigma
-
     sigma = read_sigma(tmp_path / "init_sig.npy", [(2, 3), (4,)])
     assert sigma.tolist() == [1] * 6 + [0] * 4
     assert files.decode_npy((tmp_path / "init_sig.npy").read_bytes())[0].shape == (2, 3)

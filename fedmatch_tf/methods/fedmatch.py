@@ -47,13 +47,14 @@ class FedMatch:
         helper_probs = tf.TensorSpec([None, None, classes], tf.float32)
         number = tf.TensorSpec([], tf.float32)
         seed = tf.TensorSpec([2], tf.int32)
+        compiled = partial(tf.function, autograph=False)  # the branches below are tf.cond already
         # The server's step differs in one point only: small elements of psi count as 0, as in an evaluation.
         supervised = [images, targets, number]
-        self.supervised_step = tf.function(partial(self._supervised_step, training=True), supervised)
-        self.server_step = tf.function(partial(self._supervised_step, training=False), supervised)
-        self.unsupervised_step = tf.function(self._unsupervised_step, [images, helper_probs, seed, number])
-        self.predict = tf.function(lambda x: self._model(scaled(x), training=True), [images])
-        self.embed = tf.function(lambda image: self._model(image, training=True), [tf.TensorSpec(shape, tf.float32)])
+        self.supervised_step = compiled(partial(self._supervised_step, training=True), supervised)
+        self.server_step = compiled(partial(self._supervised_step, training=False), supervised)
+        self.unsupervised_step = compiled(self._unsupervised_step, [images, helper_probs, seed, number])
+        self.predict = compiled(lambda x: self._model(scaled(x), training=True), [images])
+        self.embed = compiled(lambda image: self._model(image, training=True), [tf.TensorSpec(shape, tf.float32)])
 
     def _supervised_step(self, x_labeled: tf.Tensor, y_labeled: tf.Tensor, lr: tf.Tensor, training: bool) -> tf.Tensor:
         """One step on sigma; the loss before it."""

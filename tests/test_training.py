@@ -189,11 +189,12 @@ def test_bad_weights_and_probe_images_are_refused(flag: str, content: Any, messa
         path.write_bytes(content)
     elif content is not None:
         np.save(path, content)
-    read = (
-        partial(read_sigma, shapes=ALEXNET) if flag == "init-weights" else partial(read_probe, image_shape=(24, 24, 3))
-    )
+    readers = {
+        "init-weights": partial(read_sigma, shapes=ALEXNET),
+        "probe-image": partial(read_probe, image_shape=(24, 24, 3)),
+    }
     with pytest.raises(DataError) as error:
-        read(path)
+        readers[flag](path)
     assert message in str(error.value)
     assert f"--{flag}" in str(error.value)
 

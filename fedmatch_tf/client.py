@@ -74,28 +74,30 @@ class Client:
                 if data.labeled is not None and labeled is not None:
                     loss = method.supervised_step(data.labeled.x[labeled], data.labeled.y[labeled], lr)
                     done.append((loss, None))
-                rng = seeding.stream(config.seed, "augment", task.round_num, task.client, epoch, step)
-                seed = rng.integers(0, 2**31 - 1, 2, np.int32)
-                terms = method.unsupervised_step(data.unlabeled.x[unlabeled], helper_probs[:, unlabeled], seed, lr)
-                done.append((terms, data.unlabeled.y[unlabeled].argmax(axis=1)))
+                if unlabeled is not None:
+                    rng = seeding.stream(config.seed, "augment", task.round_num, task.client, epoch, step)
+                    seed = rng.integers(0, 2**31 - 1, 2, np.int32)
+                    x, y = data.unlabeled.x[unlabeled], data.unlabeled.y[unlabeled]
+                    done.append((method.unsupervised_step(x, helper_probs[:, unlabeled], seed, lr), y.argmax(axis=1)))
         steps = tuple(_step(terms, truth) for terms, truth in done)
         check_finite(steps, f"round {task.round_num}, client {task.client}")
         return steps
 
 
-def batches(config: Config, data: ClientData) -> list[tuple[slice | None, slice]]:
+def batches(config: Config, data: ClientData) -> list[tuple[slice | None, slice | None]]:
     """Rows of the labelled (labels-at-client) and unlabelled batch of every step: consecutive slices, no shuffling.
 
     Labels-at-client: as many steps as there are labelled batches, over which the unlabelled examples are spread.
-    Labels-at-server: unlabelled batches of a fixed size.
+    When they are used up, the remaining steps have None. Labels-at-server: unlabelled batches of a fixed size.
     """
     if data.labeled is None:
         size = config.batch_size_unlabeled or config.batch_size_client
         return [(None, rows) for rows in slices(len(data.unlabeled), size)]
     labeled = slices(len(data.labeled), config.batch_size_client)
     size = config.batch_size_unlabeled or math.ceil(len(data.unlabeled) / len(labeled))
-    unlabeled = [slice(step * size, (step + 1) * size) for step in range(len(labeled))]
-    return [(rows, others) for rows, others in zip(labeled, unlabeled) if others.start < len(data.unlabeled)]
+    begins = [step * size for step in range(len(labeled))]
+    unlabeled = [slice(begin, begin + size) if begin < len(data.unlabeled) else None for begin in begins]
+    return list(zip(labeled, unlabeled))
 
 
 def slices(num_examples: int, batch_size: int) -> list[slice]:

@@ -20,8 +20,10 @@ def train(config: Config, quiet: bool, progress: Progress) -> Path:
     """Runs the whole training; returns the run's folder. After any failure the last whole round is on disk."""
     if config.model != "fedmatch":
         raise ConfigError(f"--model: {config.model} is not built yet; this version has fedmatch")
-    if config.gpu is not None or config.backend == "ray":
-        raise ConfigError("--gpu and --backend ray are not built yet; this version trains on the CPU in one process")
+    if config.gpu is not None or config.backend == "ray" or (config.workers or 1) > 1:
+        raise ConfigError(
+            "--gpu, --workers and --backend ray are not built yet; this version trains in one CPU process"
+        )
     ensure_partitions(config, progress)
     for _ in progress([None], 0, "Starting TensorFlow"):
         from fedmatch_tf.backends.inline import InlineBackend

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -172,14 +173,14 @@ def data(labeled: int | None, unlabeled: int) -> ClientData:
     return ClientData(0, None if labeled is None else examples(labeled), examples(unlabeled))
 
 
-def rows(parts: list[slice]) -> list[tuple[int, int]]:
-    return [(part.start, part.stop) for part in parts]
+def rows(parts: Iterable[slice | None]) -> list[tuple[int, int] | None]:
+    return [None if part is None else (part.start, part.stop) for part in parts]
 
 
 def test_labelled_batches_decide_the_steps_and_unlabelled_examples_are_spread_over_them() -> None:
     config = make_config("lc-biid-c10")
     pairs = batches(config, data(50, 490))  # 50 / 10 = 5 steps; 490 / 5 = 98
-    assert rows([labeled for labeled, _ in pairs if labeled]) == [(0, 10), (10, 20), (20, 30), (30, 40), (40, 50)]
+    assert rows([labeled for labeled, _ in pairs]) == [(0, 10), (10, 20), (20, 30), (30, 40), (40, 50)]
     assert rows([unlabeled for _, unlabeled in pairs]) == [(0, 98), (98, 196), (196, 294), (294, 392), (392, 490)]
     assert rows([unlabeled for _, unlabeled in batches(config, data(20, 41))]) == [(0, 21), (21, 42)]
     assert rows([unlabeled for _, unlabeled in batches(config, data(3, 41))]) == [(0, 41)]  # at least one step
@@ -192,9 +193,9 @@ def test_labels_at_server_takes_whole_unlabelled_batches() -> None:
     assert rows([part for _, part in batches(config, data(None, 30))]) == [(0, 100)]
 
 
-def test_a_given_unlabelled_batch_size_wins_and_empty_batches_are_left_out() -> None:
+def test_a_given_unlabelled_batch_size_wins_and_labelled_steps_go_on_when_nothing_unlabelled_is_left() -> None:
     lc = make_config("lc-biid-c10", batch_size_unlabeled=30)
-    assert rows([part for _, part in batches(lc, data(50, 70))]) == [(0, 30), (30, 60), (60, 90)]
+    assert rows([part for _, part in batches(lc, data(50, 70))]) == [(0, 30), (30, 60), (60, 90), None, None]
     ls = make_config("ls-biid-c10", batch_size_unlabeled=30)
     assert len(batches(ls, data(None, 90))) == 3
 

@@ -4,11 +4,12 @@
 set -eu
 
 usable() {  # runs the candidate: a version manager may list a Python that does not start
-    "$1" - <<'PY' >/dev/null 2>&1
+    [ "$("$1" - 2>/dev/null <<'PY'
 import sys, venv, ensurepip
 # A Python 3.9 that has the old `parser` module compiled in would hide our parser.py.
-sys.exit(not ((3, 9) <= sys.version_info[:2] <= (3, 11) and "parser" not in sys.builtin_module_names))
+print((3, 9) <= sys.version_info[:2] <= (3, 11) and "parser" not in sys.builtin_module_names)
 PY
+    )" = True ]
 }
 
 if [ -n "${PYTHON:-}" ] && ! usable "$PYTHON"; then

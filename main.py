@@ -26,8 +26,10 @@ BAD_PATH = (
 def main(arguments: Sequence[str]) -> int:
     """Runs the command and returns its exit code."""
     try:
+        from fedmatch_tf.environment import set_variables
         from parser import parse
 
+        set_variables()
         return _run(parse(arguments))
     except KeyboardInterrupt:
         print("\nInterrupted.", file=sys.stderr)

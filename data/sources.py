@@ -126,7 +126,6 @@ def _download(dataset: str, image_size: int, progress: Progress, remarks: Sequen
     cause = "there is no download for it"
     if dataset in ("c10", "fmnist"):
         list(progress([], 0, f"Downloading {FILE_NAMES[dataset]} with Keras"))
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         patience = socket.getdefaulttimeout()
         socket.setdefaulttimeout(60)
         try:

@@ -24,7 +24,7 @@ from fedmatch_tf.config import Config
 from fedmatch_tf.evaluate import Evaluator
 from fedmatch_tf.methods.fedmatch import FedMatch
 from fedmatch_tf.params import Params
-from fedmatch_tf.tasks import ClientResult, ClientTask, Step, TrainingError
+from fedmatch_tf.tasks import ClientResult, ClientTask, Score, Step, TrainingError
 
 
 class Client:
@@ -42,12 +42,11 @@ class Client:
         helper_probs = self._helper_probs(task.broadcast, data.unlabeled)
         networks.write(self._model, received)
         steps = self._train(task, data, helper_probs)
-        valid = self._valid.score()
+        valid, trained = self._valid.score(), networks.read(self._model)
+        check_result(trained, valid, f"round {task.round_num}, client {task.client}")
         test = self._test.score() if clients_test(self._config) else None
         config = self._config
-        upload = wire.upload(
-            networks.read(self._model), received, config.l1_thres, config.delta_thres, config.scenario == "lc"
-        )
+        upload = wire.upload(trained, received, config.l1_thres, config.delta_thres, config.scenario == "lc")
         networks.write(self._model, upload.params)
         embedding = self._method.embed(self._probe).numpy()[0]
         plateau = schedule.advance(task.plateau, valid.loss, config.lr_patience, config.lr_factor, config.lr_min)
@@ -115,6 +114,13 @@ def check_finite(steps: Sequence[Step], where: str) -> None:
                 f"expected a finite loss, received {step.loss} in {where}, step {number} ({kind}). "
                 f"A lower --lr may help"
             )
+
+
+def check_result(params: Params, valid: Score, where: str) -> None:
+    """Raises TrainingError if the last step left weights or a validation loss that are not numbers."""
+    finite = math.isfinite(valid.loss) and all(np.isfinite(part).all() for part in params)
+    if not finite:
+        raise TrainingError(f"expected finite weights, received NaN or infinity after {where}. A lower --lr may help")
 
 
 def clients_test(config: Config) -> bool:

@@ -18,7 +18,8 @@ DATASETS = {
 FRAMEWORKS = ("fedavg", "fedprox", "local")
 LEARNERS = ("sl", "uda", "fixmatch")
 MODELS = ("fedmatch", *(f"{framework}-{learner}" for framework in FRAMEWORKS for learner in LEARNERS))
-ARCHITECTURES = ("resnet9", "alexnet")
+SMALLEST_IMAGE = {"resnet9": 32, "alexnet": 19}  # what is left after a network's last pooling is one pixel
+ARCHITECTURES = tuple(SMALLEST_IMAGE)
 PROFILES = ("official", "paper")
 
 
@@ -333,6 +334,9 @@ def _check_together(config: Config) -> None:
     scenario, kind, dataset = parse_task(config.task)
     if dataset == "own" and config.source is None:
         raise ConfigError(f"--source: expected your .npz file or image folder with --task {config.task}, received none")
+    smallest = SMALLEST_IMAGE[config.arch]
+    if config.image_size < smallest:
+        raise ConfigError(f"--image-size: expected at least {smallest} for {config.arch}, received {config.image_size}")
     if kind != "simb" and config.num_steps != 1:
         raise ConfigError(
             f"--num-steps: expected 1 unless the task is streaming (simb), received {config.num_steps} "

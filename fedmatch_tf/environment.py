@@ -5,10 +5,15 @@ from __future__ import annotations
 import os
 
 
-def prepare(threads: int | None = None) -> None:
-    """Sets fast convolutions and quiet logs, unless the user has set them; then TensorFlow's number of threads."""
+def set_variables() -> None:
+    """Fast convolutions and quiet logs, unless the user has set them; before anything imports TensorFlow."""
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # off by default on AMD, where it is the faster choice
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+
+def prepare(threads: int | None = None) -> None:
+    """TensorFlow with this number of threads; its own choice if None."""
+    set_variables()
     import tensorflow as tf
 
     if threads is not None:

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 # Readable in print and by colour-blind people.
-BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#777777"
+BLUE, ORANGE = "#0072B2", "#D55E00"
 
 
 def draw_curve(lines: Sequence[Mapping[str, Any]], title: str, path: Path) -> None:

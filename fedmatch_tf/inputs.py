@@ -17,8 +17,10 @@ def read_sigma(path: Path, shapes: Sequence[tuple[int, ...]]) -> np.ndarray:
     """sigma as a flat vector: `sigma_0`, `sigma_1`, ... of an .npz, or the original's .npy, a list of kernels."""
     try:
         kernels = _npz_kernels(path, len(shapes)) if path.suffix == ".npz" else _npy_kernels(path)
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
+    except DataError as error:
         raise DataError(f"--init-weights: {path}: {error}") from error
+    except Exception as error:  # NumPy and zipfile raise many kinds for a damaged file
+        raise DataError(f"--init-weights: {path}: damaged or unreadable ({error})") from error
     received = [tuple(kernel.shape) for kernel in kernels]
     if received != list(shapes):
         wrong = next((i for i, (a, b) in enumerate(zip(received, shapes)) if a != b), min(len(received), len(shapes)))
@@ -49,7 +51,7 @@ def _npz_kernels(path: Path, number: int) -> list[np.ndarray]:
 
 def _npy_kernels(path: Path) -> list[np.ndarray]:
     content = decode_npy(path.read_bytes())
-    if not isinstance(content, (list, tuple, np.ndarray)):
+    if not isinstance(content, (list, tuple, np.ndarray)) or (isinstance(content, np.ndarray) and content.ndim == 0):
         raise DataError(f"expected a list of kernels, received {type(content).__name__}")
     return [_numbers(kernel) for kernel in content]
 
@@ -64,7 +66,7 @@ def read_probe(path: Path, image_shape: Sequence[int]) -> np.ndarray:
     """The image that models are embedded on: float32 [1, h, w, c] in [0, 1]."""
     try:
         image = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except Exception as error:  # as above
         raise DataError(f"--probe-image: {path}: expected an .npy file ({error})") from error
     expected = [1, *image_shape]
     if not isinstance(image, np.ndarray) or image.dtype != np.float32 or list(image.shape) != expected:

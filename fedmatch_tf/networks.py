@@ -8,7 +8,7 @@ from typing import Any, Callable
 import numpy as np
 import tensorflow as tf
 
-from fedmatch_tf.config import ConfigError
+from fedmatch_tf.config import SMALLEST_IMAGE, ConfigError
 from fedmatch_tf.layers import DecomposedConv2D, DecomposedDense, default_initializer
 from fedmatch_tf.params import Params, flatten
 
@@ -20,7 +20,7 @@ def build_network(
     arch: str, image_shape: Sequence[int], num_classes: int, decomposed: bool = True, l1_thres: float = 0.0
 ) -> Any:
     """A Keras model: images in [0, 1] [batch, h, w, c] -> probabilities [batch, classes]."""
-    smallest = SMALLEST[arch]
+    smallest = SMALLEST_IMAGE[arch]
     if len(image_shape) != 3 or min(image_shape[:2]) < smallest:
         raise ConfigError(f"--image-size: expected at least {smallest} for {arch}, received images {list(image_shape)}")
     if decomposed:
@@ -70,12 +70,12 @@ def _alexnet(x: Any, num_classes: int, conv: Callable[..., Any], dense: Callable
 
 
 NETWORKS: dict[str, Callable[..., Any]] = {"resnet9": _resnet9, "alexnet": _alexnet}
-SMALLEST = {"resnet9": 32, "alexnet": 21}
 
 
 def sigmas(model: Any) -> list[Any]:
     """The model's sigma variables, or its kernels if it is plain, in layer order."""
-    return [getattr(layer, "sigma", None) if is_decomposed(model) else layer.kernel for layer in _weighted(model)]
+    name = "sigma" if is_decomposed(model) else "kernel"
+    return [getattr(layer, name) for layer in _weighted(model)]
 
 
 def psis(model: Any) -> list[Any]:

@@ -81,7 +81,6 @@ class RunLog:
     """The files of one run, complete after every round."""
 
     def __init__(self, folder: Path, check_pts: Path, config: Config) -> None:
-        folder.mkdir(parents=True)
         self.folder = folder
         self._options = original_options(config, folder, check_pts)
         self._server: dict[str, Any] = {
@@ -98,7 +97,7 @@ class RunLog:
         """Writes the round: a line of rounds.jsonl, and the original's logs anew."""
         line = to_line(record)
         with (self.folder / "rounds.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+            file.write(json.dumps(line, allow_nan=False) + "\n")
         self._add_server(record, line)
         for client in record.clients:
             self._add_client(client)

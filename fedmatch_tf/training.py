@@ -34,11 +34,12 @@ def train(config: Config, quiet: bool, progress: Progress) -> Path:
     log = RunLog(folder, check_pts, config)
     start = server.initial_state(config, params)
     params, rounds_done, lines = start.params, 0, []
+    display = RoundDisplay(config, quiet)
     try:
-        with RoundDisplay(config, quiet) as display:
+        with display:
             for record, state in simulation.run(config, start, backend, MemoryStore()):
-                log.add(record)
                 params, rounds_done = state.params, record.round_num + 1
+                log.add(record)
                 lines.append(to_line(record))
                 display.show(lines[-1])
     except BaseException:
@@ -52,10 +53,16 @@ def train(config: Config, quiet: bool, progress: Progress) -> Path:
 
 
 def _new_run(config: Config) -> tuple[Path, Path]:
-    """(run folder, checkpoint folder), named by the time; waits if another run began in the same second."""
+    """(run folder, checkpoint folder), new and named by the time; waits if another run began in the same second."""
     output = Path(config.output_path)
     while True:
         name = f"{datetime.now():%Y%m%d-%H%M%S}-{config.model}-{config.task}"
-        if not (output / "logs" / name).exists():
+        try:
+            (output / "logs" / name).mkdir(parents=True)
+            (output / "check_pts" / name).mkdir(parents=True)
+        except FileExistsError:
+            if not (output / "logs" / name).is_dir():
+                raise
+            time.sleep(0.2)
+        else:
             return output / "logs" / name, output / "check_pts" / name
-        time.sleep(0.2)

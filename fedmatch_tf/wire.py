@@ -145,11 +145,12 @@ def upload(trained: Params, received: Params, l1_thres: float, delta_thres: floa
     """
     size = len(received.sigma)
     psi = diff(hard_threshold(trained.psi, l1_thres), received.psi, delta_thres)
-    sigma = diff(trained.sigma, received.sigma, delta_thres) if with_sigma else _nothing(size)
-    sent = num_bytes(psi) + (num_bytes(sigma) if with_sigma else 0)
-    cost = Cost(len(sigma.places) / size, len(psi.places) / size, 0.0, sent)
-    return Upload(Params(apply(received.sigma, sigma), apply(received.psi, psi)), cost)
-
-
-def _nothing(size: int) -> SparseDelta:
-    return SparseDelta(np.zeros(0, np.uint32), np.zeros(0, np.float32), size)
+    params, cost = (
+        Params(received.sigma, apply(received.psi, psi)),
+        Cost(0.0, len(psi.places) / size, 0.0, num_bytes(psi)),
+    )
+    if with_sigma:
+        sigma = diff(trained.sigma, received.sigma, delta_thres)
+        params = params._replace(sigma=apply(received.sigma, sigma))
+        cost = cost._replace(sigma=len(sigma.places) / size, num_bytes=cost.num_bytes + num_bytes(sigma))
+    return Upload(params, cost)

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from data import augment, loader
 from fedmatch_tf import networks, schedule, seeding
-from fedmatch_tf.client import Client, check_finite, clients_test, slices
+from fedmatch_tf.client import Client, check_finite, check_result, clients_test, slices
 from fedmatch_tf.config import Config
 from fedmatch_tf.evaluate import Evaluator
 from fedmatch_tf.helpers import probe_image
@@ -76,7 +76,9 @@ class Worker:
             valid = self._valid.score()
             plateau = schedule.advance(plateau, valid.loss, config.lr_patience, config.lr_factor, config.lr_min)
         test = self._test.score() if clients_test(config) else None
-        return ServerResult(networks.read(self._model), plateau, tuple(steps), valid, test)
+        params = networks.read(self._model)
+        check_result(params, valid, f"round {task.round_num}, the server")
+        return ServerResult(params, plateau, tuple(steps), valid, test)
 
     @functools.cached_property
     def _server_data(self) -> Any:

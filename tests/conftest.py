@@ -11,6 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedmatch_tf.environment import set_variables
+
+set_variables()
+
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
 

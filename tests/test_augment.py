@@ -14,7 +14,6 @@ from tests.conftest import SHARED, made_up_images, needs_shared
 
 X, _ = made_up_images(12)
 SEED = np.array([3, 4], np.int32)
-PHOTOMETRIC = ("autocontrast", "equalize", "solarize", "color", "posterize", "contrast", "brightness", "sharpness")
 
 
 @needs_shared
@@ -85,3 +84,14 @@ def test_draws_have_the_originals_ranges() -> None:
 
 def test_identity_takes_the_rows_as_they_are() -> None:
     np.testing.assert_array_equal(augment.identity(X, [3, 1], SEED), X[[3, 1]])
+
+
+def test_real_equalize_is_what_the_paper_profile_gets() -> None:
+    dark = (X // 3).astype(np.uint8)
+    draws = augment.make_draws(tf.constant(12), SEED).operations.numpy()
+    drawn = (draws == list(augment.OPERATIONS).index("equalize")).any(axis=1)
+    assert drawn.any()
+    results = [augment.rand_augment(kind)(dark, tf.range(12), SEED).numpy() for kind in ("identity", "real")]
+    differs = (results[0] != results[1]).any(axis=(1, 2, 3))
+    assert differs.any()
+    assert not differs[~drawn].any()

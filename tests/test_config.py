@@ -116,6 +116,8 @@ def test_a_config_cannot_be_changed() -> None:
         ({"task": "lc-simb-c10", "num_rounds": 5}, "each of 10 streaming steps, received 5"),
         ({"task": "ls-biid-c10", "batch_size_server": 0}, "--batch-size-server: expected at least 1"),
         ({"task": "lc-biid-own"}, "--source: expected your .npz file or image folder"),
+        ({"image_size": 31}, "--image-size: expected at least 32 for resnet9, received 31"),
+        ({"image_size": 18, "arch": "alexnet"}, "--image-size: expected at least 19 for alexnet, received 18"),
         ({"momentum": 0.9}, "expected names of settings, received momentum"),
     ],
 )

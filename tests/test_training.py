@@ -224,7 +224,7 @@ def test_images_that_are_not_bytes_are_refused(source: Path, tmp_path: Path) -> 
     assert_refused(train(source, tmp_path), "test_own.npy: wrong images: expected uint8")
 
 
-def test_the_original_can_read_our_partitions_and_ours_its_weights(tmp_path: Path) -> None:
+def test_the_originals_starting_weights_are_read(tmp_path: Path) -> None:
     kernels = np.empty(2, object)
     kernels[:] = [np.ones((2, 3), np.float32), np.zeros(4, np.float32)]
     np.save(tmp_path / "init_sig.npy", kernels, allow_pickle=True)

@@ -53,9 +53,10 @@ def read(path: Path, image_size: int, progress: Progress = silent) -> Raw:
     if not path.exists():
         raise DataError(f"{path}: expected a file or folder, found nothing there")
     try:
-        if path.is_file():
-            return _read_file(path)
-        return _read_folder(path, image_size, progress)
+        if not path.is_file():
+            return _read_folder(path, image_size, progress)
+        (raw,) = [_read_file(file) for file in progress([path], 0, f"Reading {path.name}")]
+        return raw
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
     except (OSError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile) as error:

@@ -31,15 +31,18 @@ def run(
     for round_num in range(config.num_rounds):
         begin = time.monotonic()
         trained = None
+        # Labels-at-server: sigma learns at the server (algorithm 2, lines 4 to 8).
         if config.scenario == "ls" and config.num_epochs_server:
             (trained,) = backend.map([ServerTask(round_num, state.params, state.plateau)])
             state = state._replace(params=trained.params, plateau=trained.plateau)
+        # Choose A clients; each gets sigma, psi and perhaps its helpers' psi, and runs its round.
         active = server.select_clients(config, round_num)
         helpers = {client: server.helpers_of(config, state, client, round_num) for client in active}
         tasks = [_client_task(config, state, store, client, round_num, helpers[client]) for client in active]
         results = sorted(backend.map(tasks), key=lambda result: result.client)
         for result in results:
             store.put(result.client, Held(result.upload.params, result.plateau))
+        # Keep the embeddings; average sigma (labels-at-client) and psi, each on its own.
         embeddings = {result.client: result.embedding for result in results}
         state = server.aggregate(config, state, [result.upload.params for result in results], embeddings)
         (test,) = backend.map([EvalTask(state.params)])

@@ -72,8 +72,12 @@ def _run(command: Command) -> int:
 
         print(train(command.config, command.quiet, progress))
         return DONE
-    what = "--resume" if command.resume else f"--work-type {command.work_type}"
-    raise ConfigError(f"{what}: not built yet; this version has train and gen_data")
+    if command.resume is not None:
+        from fedmatch_tf.training import resume
+
+        print(resume(Path(command.resume), command.given, command.quiet, progress))
+        return DONE
+    raise ConfigError(f"--work-type {command.work_type}: not built yet; this version has train and gen_data")
 
 
 def gen_data(config: Config, force: bool, quiet: bool, progress: Progress) -> int:

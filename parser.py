@@ -25,6 +25,7 @@ class Command:
     force: bool
     quiet: bool
     resume: str | None
+    given: dict[str, Any]  # the settings that were given, by name
 
 
 def parse(arguments: Sequence[str]) -> Command:
@@ -34,6 +35,8 @@ def parse(arguments: Sequence[str]) -> Command:
     given = vars(parser.parse_args(arguments))
     work_type, force, quiet, resume = (given.pop(name) for name in ("work_type", "force", "quiet", "resume"))
     config = None
+    if resume is not None and work_type != "train":
+        parser.error(f"--resume: expected a training run to go on with, received --work-type {work_type}")
     if work_type in ("train", "gen_data") and resume is None:
         if "task" not in given:
             parser.error(f"--task: expected a task with --work-type {work_type}, for example --task lc-biid-c10")
@@ -41,7 +44,7 @@ def parse(arguments: Sequence[str]) -> Command:
             config = make_config(**given)
         except ConfigError as error:
             parser.error(str(error))
-    return Command(work_type, config, force, quiet, resume)
+    return Command(work_type, config, force, quiet, resume, given)
 
 
 class _Parser(argparse.ArgumentParser):

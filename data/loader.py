@@ -103,6 +103,30 @@ def load_client(partitions: Partitions, client: int, step: int = 0) -> ClientDat
     return ClientData(client, labeled, unlabeled)
 
 
+class ClientCache:
+    """Clients' data as they were last loaded, the longest unused going first when they exceed a size."""
+
+    def __init__(self, partitions: Partitions, max_bytes: int) -> None:
+        self._partitions, self._max_bytes, self._num_bytes = partitions, max_bytes, 0
+        self._cached: dict[tuple[int, int], ClientData] = {}  # the longest unused first
+
+    def get(self, client: int, step: int = 0) -> ClientData:
+        """The client's data at a streaming step."""
+        data = self._cached.pop((client, step), None)
+        if data is None:
+            data = load_client(self._partitions, client, step)
+            self._num_bytes += _num_bytes(data)
+        self._cached[(client, step)] = data
+        while self._num_bytes > self._max_bytes and len(self._cached) > 1:
+            self._num_bytes -= _num_bytes(self._cached.pop(next(iter(self._cached))))
+        return data
+
+
+def _num_bytes(data: ClientData) -> int:
+    sets = [data.unlabeled] if data.labeled is None else [data.labeled, data.unlabeled]
+    return sum(part.x.nbytes + part.y.nbytes for part in sets)
+
+
 def load_server(partitions: Partitions) -> ServerData:
     """The server's labelled data (labels-at-server)."""
     if partitions.scenario != "ls":

@@ -1,20 +1,137 @@
-"""The global model of a run on disk."""
+"""A run's state on disk. The newest checkpoint is `state.npz`, the one before it `previous.npz`.
+
+A checkpoint is one file that names others: the clients' files (store.py) and how much of `records.jsonl` belongs to it,
+each with a checksum. Those are written first and never changed, so a checkpoint is whole as soon as it has its name.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import json
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from data.errors import DataError
+from fedmatch_tf.atomic import replacing
+from fedmatch_tf.config import ConfigError
 from fedmatch_tf.params import Params
+from fedmatch_tf.record import Mark
+from fedmatch_tf.schedule import Plateau
+from fedmatch_tf.server import ServerState
+from fedmatch_tf.store import Entry, check_files
 
-NAME = "state.npz"
+STATE, PREVIOUS, RECORDS, CLIENTS, LOCK = "state.npz", "previous.npz", "records.jsonl", "clients", "lock"
+FORMAT = 1
 
 
-def save(folder: Path, params: Params, rounds_done: int) -> Path:
-    """Writes the global parameters after so many rounds, whole or not at all; returns the file."""
-    folder.mkdir(parents=True, exist_ok=True)
-    temporary, path = folder / f".{NAME}.partial.npz", folder / NAME
-    np.savez(temporary, sigma=params.sigma, psi=params.psi, rounds_done=rounds_done)
-    temporary.replace(path)
-    return path
+class Checkpoint(NamedTuple):
+    """All that a run needs to go on."""
+
+    settings: Mapping[str, Any]  # of its Config
+    versions: Mapping[str, str]  # of what it was made with
+    partitions: str  # fingerprint of the data
+    state: ServerState
+    clients: Mapping[int, Entry]
+    records: Mark
+
+
+class Damaged(ValueError):
+    """A checkpoint that can't be used; says why."""
+
+
+def save(folder: Path, checkpoint: Checkpoint) -> None:
+    """Makes this the newest checkpoint; the newest so far becomes the previous one."""
+    state = checkpoint.state
+    about = {
+        "format": FORMAT,
+        "settings": checkpoint.settings,
+        "versions": checkpoint.versions,
+        "partitions": checkpoint.partitions,
+        "plateau": state.plateau,
+        "clients": checkpoint.clients,
+        "records": checkpoint.records,
+    }
+    clients = sorted(state.embeddings)
+    with replacing(folder / STATE, durable=True, keep_as=folder / PREVIOUS) as file:
+        np.savez(
+            file,
+            sigma=state.params.sigma,
+            psi=state.params.psi,
+            rounds_done=state.rounds_done,
+            embedded=np.array(clients, np.int64),
+            embeddings=np.array([state.embeddings[client] for client in clients], np.float32),
+            about=np.frombuffer(json.dumps(about).encode(), np.uint8),
+        )
+
+
+def load(folder: Path) -> tuple[Checkpoint, str | None]:
+    """(the newest whole checkpoint, what was wrong with a newer one).
+
+    If the newest is damaged, the previous one takes its name, so that the next `save` can't replace the only whole one.
+    """
+    try:
+        return _read(folder / STATE), None
+    except Damaged as damage:
+        problem = str(damage)
+    try:
+        previous = _read(folder / PREVIOUS)
+    except Damaged as damage:
+        raise DataError(
+            f"{folder}: expected a whole checkpoint, found none: {problem}; {damage}. "
+            f"The run can't go on from here; start it anew"
+        ) from damage
+    (folder / PREVIOUS).replace(folder / STATE)
+    return previous, problem
+
+
+def _read(path: Path) -> Checkpoint:
+    """The checkpoint, with every file that it names verified."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        about = json.loads(arrays["about"].tobytes())
+        if about["format"] != FORMAT:
+            raise Damaged(f"{path}: expected format {FORMAT}, found {about['format']}: another version wrote it")
+        embeddings = dict(zip(arrays["embedded"].tolist(), arrays["embeddings"]))
+        params = Params(arrays["sigma"], arrays["psi"])
+        state = ServerState(int(arrays["rounds_done"]), params, Plateau(*about["plateau"]), embeddings)
+        clients = {
+            int(client): Entry(version, num_sigma, crc, Plateau(*plateau))
+            for client, (version, num_sigma, crc, plateau) in about["clients"].items()
+        }
+        checkpoint = Checkpoint(
+            about["settings"], about["versions"], about["partitions"], state, clients, Mark(*about["records"])
+        )
+        check_files(path.parent / CLIENTS, clients)
+        _check_records(path.parent / RECORDS, checkpoint.records)
+    except Damaged:
+        raise
+    except (OSError, zipfile.BadZipFile, zlib.error, EOFError, KeyError, TypeError, ValueError) as error:
+        raise Damaged(f"{path}: {error}") from error
+    return checkpoint
+
+
+def _check_records(path: Path, mark: Mark) -> None:
+    with path.open("rb") as file:
+        content = file.read(mark.num_bytes)
+    if len(content) != mark.num_bytes or zlib.crc32(content) != mark.crc:
+        raise Damaged(f"{path}: its first {mark.num_bytes} bytes are not what was written")
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Refuses a run that another process is working on. The lock ends with the process, however that ends."""
+    with (folder / LOCK).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ConfigError(
+                f"--resume: {folder.name} is being trained by another process; wait or stop it"
+            ) from error
+        yield

@@ -51,7 +51,10 @@ class Client:
         embedding = self._method.embed(self._probe).numpy()[0]
         plateau = schedule.advance(task.plateau, valid.loss, config.lr_patience, config.lr_factor, config.lr_min)
         labeled = 0 if data.labeled is None else len(data.labeled)
-        return ClientResult(task.client, upload, plateau, embedding, valid, test, steps, labeled + len(data.unlabeled))
+        return ClientResult(
+            task.client, task.broadcast.cost, task.plateau.lr, upload, plateau, embedding, valid, test, steps,
+            num_examples=labeled + len(data.unlabeled),
+        )  # fmt: skip
 
     def _helper_probs(self, broadcast: wire.Broadcast, unlabeled: Examples) -> np.ndarray:
         """[helpers, unlabelled examples, classes]: helpers are frozen, so they predict once for the whole round."""

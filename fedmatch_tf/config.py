@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any, Callable, NamedTuple
 
 SCENARIOS = {"lc": "labels-at-client", "ls": "labels-at-server"}
@@ -175,6 +176,15 @@ class Config:
     workers: int | None = _setting(int, MACHINE, "CPU worker processes", rule=POSITIVE, optional=True)
     threads_per_worker: int | None = _setting(int, MACHINE, "threads of a CPU worker", rule=POSITIVE, optional=True)
     backend: str = _setting(str, MACHINE, "where clients train", choices=("process", "inline", "ray"))
+    task_timeout: float = _setting(
+        float, MACHINE, "seconds a worker may take for one task before it is replaced", rule=POSITIVE
+    )
+    task_tries: int = _setting(int, MACHINE, "tries of a task whose worker dies, fails or hangs", rule=POSITIVE)
+    checkpoint_every: int = _setting(int, MACHINE, "rounds between two checkpoints", rule=POSITIVE)
+    store: str = _setting(
+        str, MACHINE, "where it is kept what clients last held; auto: on disk if it is large",
+        choices=("auto", "memory", "disk"),
+    )  # fmt: skip
     output_path: str = _setting(str, MACHINE, "where results are written")
 
     def __post_init__(self) -> None:
@@ -215,6 +225,7 @@ COMMON: dict[str, Any] = {
     "psi_factor": 0.2, "num_helpers": 2, "helper_interval": 10, "init_weights": None, "probe_image": None,
     "lambda_u": 1.0, "mu": 1e-2,
     "gpu": None, "workers": None, "threads_per_worker": None, "backend": "process", "output_path": "outputs",
+    "task_timeout": 3600.0, "task_tries": 3, "checkpoint_every": 1, "store": "auto",
 }  # fmt: skip
 
 BY_SCENARIO: dict[str, dict[str, Any]] = {
@@ -284,6 +295,34 @@ def make_config(task: str, **given: Any) -> Config:
     values.update(given)
     values.setdefault("frac_clients", 1.0 if values["num_clients"] <= 10 else 0.05)
     return Config(**values)
+
+
+# Where and how a run is worked on; they may change when it goes on, as no result depends on them.
+FREE = {
+    "workers", "backend", "task_timeout", "task_tries", "checkpoint_every", "store", "dataset_path", "source",
+}  # fmt: skip
+
+
+def continued(recorded: Config, given: Mapping[str, Any]) -> Config:
+    """The config of a run that goes on with these flags: machine settings may change, and there may be more rounds."""
+    conflicts = []
+    for name, value in given.items():
+        there = getattr(recorded, name)
+        more_rounds = name == "num_rounds" and value >= there and recorded.num_steps == 1
+        other_gpus = name == "gpu" and there is not None
+        if value != there and not (name in FREE or more_rounds or other_gpus):
+            why = ""
+            if name == "num_rounds":
+                why = "; rounds are spread over the streaming steps" if recorded.num_steps > 1 else "; it may only grow"
+            conflicts.append(f"{flag(name)}: the run has {there}, received {value}{why}")
+    if conflicts:
+        raise ConfigError(
+            "--resume: expected the settings of the run, received others:\n  " + "\n  ".join(conflicts) + "\n"
+            "Leave these flags out, or start a new run"
+        )
+    if "gpu" in given and "workers" not in given:
+        given = {**given, "workers": None}
+    return dataclasses.replace(recorded, **given)
 
 
 def settings() -> dict[str, Setting]:

@@ -46,10 +46,11 @@ def _lines(items: Iterable[Any], total: int, what: str) -> Iterator[Any]:
 class RoundDisplay:
     """The rounds of a run as they end, on stderr: one live line in a terminal, a line a round elsewhere."""
 
-    def __init__(self, config: Config, quiet: bool) -> None:
+    def __init__(self, config: Config, quiet: bool, lines: Sequence[Mapping[str, Any]] = ()) -> None:
+        """`lines`: of the rounds that are done already, when a run goes on."""
         self._total, self._quiet = config.num_rounds, quiet
-        self._begin = time.monotonic()
-        self._best = 0.0
+        self._begin, self._before = time.monotonic(), len(lines)
+        self._best = max((line["test_acc"] for line in lines), default=0.0)
         self._live: Any = None
 
     def __enter__(self) -> RoundDisplay:
@@ -59,7 +60,8 @@ class RoundDisplay:
 
             columns = [TextColumn("{task.description}"), BarColumn(bar_width=20), TextColumn("{task.fields[left]}")]
             self._live = Progress(*columns, console=Console(stderr=True))
-            self._task = self._live.add_task("round 1", total=self._total, left="")
+            first = f"round {self._before + 1}"
+            self._task = self._live.add_task(first, total=self._total, completed=self._before, left="")
             self._live.start()
         return self
 
@@ -75,15 +77,19 @@ class RoundDisplay:
             f"round {done}/{self._total}  test acc {100 * line['test_acc']:5.2f} % (best {100 * self._best:5.2f})  "
             f"S2C {line['s2c']['sum']:.3f}  C2S {line['c2s']['sum']:.3f}  confident {100 * line['confident']:3.0f} %"
         )
-        left = f"{duration((time.monotonic() - self._begin) / done * (self._total - done))} left"
+        each = (time.monotonic() - self._begin) / (done - self._before)
+        left = f"{duration(each * (self._total - done))} left"
         if self._live is not None:
             self._live.update(self._task, completed=done, description=text, left=left)
         elif not self._quiet:
             print(f"{text}  {line['seconds']:.1f} s  {left}", file=sys.stderr, flush=True)
 
     def note(self, text: str) -> None:
-        """A remark below the rounds."""
-        print(text, file=sys.stderr, flush=True)
+        """A remark between the rounds."""
+        if self._live is not None:
+            self._live.console.print(text, markup=False, highlight=False)
+        else:
+            print(text, file=sys.stderr, flush=True)
 
 
 def duration(seconds: float) -> str:

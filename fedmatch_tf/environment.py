@@ -1,8 +1,11 @@
-"""What must be set before TensorFlow is imported."""
+"""What must be set before TensorFlow is imported, and what its devices are."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
+
+from fedmatch_tf.config import ConfigError
 
 
 def set_variables() -> None:
@@ -11,11 +14,53 @@ def set_variables() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
+def worker_variables(gpu: int | None, given: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a worker that sees only this GPU, or none.
+
+    Args:
+        gpu: position among the GPUs that the user lets us see.
+        given: the environment of the command; its CUDA_VISIBLE_DEVICES says which GPUs those are.
+    """
+    if gpu is None:
+        return {"CUDA_VISIBLE_DEVICES": "-1"}
+    visible = [name.strip() for name in given.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    return {
+        "CUDA_DEVICE_ORDER": given.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID"),  # ids as nvidia-smi has them
+        "CUDA_VISIBLE_DEVICES": visible[gpu] if gpu < len(visible) else str(gpu),
+        "TF_DETERMINISTIC_OPS": given.get("TF_DETERMINISTIC_OPS", "1"),  # the same result every time
+    }
+
+
+def check_gpus(ids: Sequence[int], found: Sequence[str]) -> None:
+    """Raises ConfigError unless all ids are among the GPUs found, given by name."""
+    if not found:
+        raise ConfigError(
+            f"--gpu: expected GPUs {', '.join(map(str, ids))}, but TensorFlow finds no GPU on this machine. "
+            f"Leave out --gpu to train on the CPU, or see docs/INSTALL.md for the GPU libraries"
+        )
+    missing = [gpu for gpu in ids if gpu >= len(found)]
+    if missing:
+        there = ", ".join(f"{number} ({name})" for number, name in enumerate(found))
+        raise ConfigError(f"--gpu: there is no GPU {', '.join(map(str, missing))} here; there is {there}")
+
+
+def list_gpus() -> list[str]:
+    """The GPUs that TensorFlow finds, by name. Loads TensorFlow, so it is called in a process of its own."""
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    set_variables()
+    import tensorflow as tf
+
+    gpus = tf.config.list_physical_devices("GPU")
+    return [tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name) for gpu in gpus]
+
+
 def prepare(threads: int | None = None) -> None:
-    """TensorFlow with this number of threads; its own choice if None."""
+    """TensorFlow with this number of threads (its own choice if None), taking GPU memory as it needs it."""
     set_variables()
     import tensorflow as tf
 
     if threads is not None:
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(1)
+    for gpu in tf.config.list_physical_devices("GPU"):
+        tf.config.experimental.set_memory_growth(gpu, True)

@@ -9,6 +9,8 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from fedmatch_tf.atomic import replacing
+
 # Readable in print and by colour-blind people.
 BLUE, ORANGE = "#0072B2", "#D55E00"
 
@@ -35,9 +37,8 @@ def draw_curve(lines: Sequence[Mapping[str, Any]], title: str, path: Path) -> No
         axis.grid(alpha=0.25)
         axis.legend(fontsize=8, frameon=False)
     figure.suptitle(title, x=0.01, ha="left")
-    temporary = path.with_name(f".{path.name}")
-    figure.savefig(temporary, dpi=110, format="png")
-    temporary.replace(path)
+    with replacing(path) as file:
+        figure.savefig(file, dpi=110, format="png")
 
 
 def _percent(lines: Sequence[Mapping[str, Any]], name: str) -> list[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from data import generator, manifest
@@ -50,3 +51,9 @@ def ensure_partitions(config: Config, progress: Progress) -> None:
             f"{folder}: expected {config.num_clients} clients and {config.num_steps} steps, found files of "
             f"{partitions.num_clients} and {partitions.num_steps}. Give --num-clients and --num-steps to match"
         )
+
+
+def fingerprint(config: Config) -> str:
+    """What tells these partitions from others: the checksum of their manifest; empty if they have none."""
+    path = Path(config.dataset_path) / config.task / manifest.NAME
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else ""

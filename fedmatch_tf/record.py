@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import platform
 import sys
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedmatch_tf import __version__
+from fedmatch_tf.atomic import write_text
 from fedmatch_tf.config import SCENARIOS, Config
 from fedmatch_tf.tasks import Score
 from fedmatch_tf.wire import Cost
@@ -77,11 +80,65 @@ def to_line(record: RoundRecord) -> dict[str, Any]:
     }
 
 
-class RunLog:
-    """The files of one run, complete after every round."""
+class Mark(NamedTuple):
+    """How much of a file of records is meant, and the checksum of that."""
 
-    def __init__(self, folder: Path, check_pts: Path, config: Config) -> None:
-        self.folder = folder
+    num_bytes: int
+    crc: int
+
+
+class RecordFile:
+    """Every round's full record, a line each: what logs are made from again when a run goes on."""
+
+    def __init__(self, path: Path, mark: Mark) -> None:
+        """What lies behind the mark is cut off: rounds that no checkpoint knows of."""
+        self._path, self.mark = path, mark
+        with path.open("ab") as file:
+            file.truncate(mark.num_bytes)
+
+    def add(self, record: RoundRecord) -> None:
+        """Writes the record behind the mark and moves the mark."""
+        line = json.dumps(record._asdict()).encode() + b"\n"
+        append(self._path, line, self.mark.num_bytes, durable=True)
+        self.mark = Mark(self.mark.num_bytes + len(line), zlib.crc32(line, self.mark.crc))
+
+    def read(self) -> list[RoundRecord]:
+        """The records up to the mark."""
+        return [_decode(json.loads(line)) for line in self._path.read_bytes().splitlines()]
+
+
+def _decode(fields: dict[str, Any]) -> RoundRecord:
+    score = lambda values: None if values is None else Score(*values)  # noqa: E731
+    clients = tuple(
+        ClientRecord(client, Cost(*s2c), Cost(*c2s), Score(*valid), score(test), lr)
+        for client, s2c, c2s, valid, test, lr in fields["clients"]
+    )
+    helpers = {int(client): tuple(chosen) for client, chosen in fields["helpers"].items()}
+    scores = {name: score(fields[name]) for name in ("global_test", "server_valid", "server_test")}
+    return RoundRecord(**{**fields, **scores, "clients": clients, "helpers": helpers})
+
+
+def append(path: Path, content: bytes, size: int, durable: bool = False) -> None:
+    """Writes behind the first `size` bytes of a file; if that fails (a full disk), it has `size` bytes again."""
+    with path.open("ab", buffering=0) as file:  # no buffer that a later close would write
+        try:
+            file.truncate(size)
+            left = memoryview(content)
+            while left:
+                left = left[file.write(left) :]
+            if durable:
+                os.fsync(file.fileno())
+        except BaseException:
+            file.truncate(size)
+            raise
+
+
+class RunLog:
+    """The files of one run, complete after every round: a pure function of its settings and records."""
+
+    def __init__(self, folder: Path, check_pts: Path, config: Config, records: Sequence[RoundRecord] = ()) -> None:
+        """Writes the files for the rounds so far; a log of a client that is in none of them goes."""
+        self._folder = folder
         self._options = original_options(config, folder, check_pts)
         self._server: dict[str, Any] = {
             "c2s": {"sum": [], "sig": [], "psi": []},
@@ -90,17 +147,38 @@ class RunLog:
             "options": self._options,
         }
         self._clients: dict[int, dict[str, Any]] = {}
+        self.lines: list[dict[str, Any]] = []
         settings = {"settings": dataclasses.asdict(config), "versions": versions()}
         write_text(folder / "config.json", json.dumps(settings, indent=1) + "\n")
+        for record in records:
+            self._collect(record)
+        text = "".join(_json_line(line) for line in self.lines)
+        self._size = len(text.encode())
+        if records or (folder / ROUNDS).exists():
+            write_text(folder / ROUNDS, text)
+            self._write_logs(self._clients)
+        for path in folder.glob("client-*.txt"):
+            if path.name not in {f"client-{client}.txt" for client in self._clients}:
+                path.unlink()
 
     def add(self, record: RoundRecord) -> None:
         """Writes the round: a line of rounds.jsonl, and the original's logs anew."""
-        line = to_line(record)
-        with (self.folder / "rounds.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line, allow_nan=False) + "\n")
-        self._add_server(record, line)
+        self._collect(record)
+        line = _json_line(self.lines[-1]).encode()
+        append(self._folder / ROUNDS, line, self._size)
+        self._size += len(line)
+        self._write_logs([client.client for client in record.clients])
+
+    def _collect(self, record: RoundRecord) -> None:
+        self.lines.append(to_line(record))
+        self._add_server(record, self.lines[-1])
         for client in record.clients:
             self._add_client(client)
+
+    def _write_logs(self, clients: Iterable[int]) -> None:
+        write_text(self._folder / "server.txt", json.dumps(self._server))
+        for client in clients:
+            write_text(self._folder / f"client-{client}.txt", json.dumps(self._clients[client]))
 
     def _add_server(self, record: RoundRecord, line: Mapping[str, Any]) -> None:
         log = self._server
@@ -111,7 +189,6 @@ class RunLog:
         _append_scores(log["scores"], record.server_valid, record.server_test)
         log["scores"]["aggr_acc"].append(record.global_test.accuracy)
         log["scores"]["aggr_lss"].append(record.global_test.loss)
-        write_text(self.folder / "server.txt", json.dumps(log))
 
     def _add_client(self, client: ClientRecord) -> None:
         log = self._clients.setdefault(
@@ -128,7 +205,13 @@ class RunLog:
             for name in log[way]:
                 log[way][name].append(ratios[name])
         _append_scores(log["scores"], client.valid, client.test)
-        write_text(self.folder / f"client-{client.client}.txt", json.dumps(log))
+
+
+ROUNDS = "rounds.jsonl"
+
+
+def _json_line(line: Mapping[str, Any]) -> str:
+    return json.dumps(line, allow_nan=False) + "\n"
 
 
 _CLIENT_SCORES = ("train_loss", "train_acc", "valid_loss", "valid_acc", "test_loss", "test_acc")
@@ -160,10 +243,3 @@ def versions() -> dict[str, str]:
     packages = ("tensorflow", "tensorflow-addons", "numpy", "scikit-learn")
     found = {name: metadata.version(name) for name in packages}
     return {"fedmatch_tf": __version__, "python": platform.python_version(), "platform": sys.platform, **found}
-
-
-def write_text(path: Path, text: str) -> None:
-    """Writes the file whole or not at all."""
-    temporary = path.with_name(f".{path.name}.partial")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)

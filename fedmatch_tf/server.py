@@ -23,6 +23,7 @@ from fedmatch_tf.schedule import Plateau
 class ServerState(NamedTuple):
     """What the server knows between rounds, apart from what its store keeps of the clients."""
 
+    rounds_done: int
     params: Params
     plateau: Plateau
     embeddings: Mapping[int, np.ndarray]  # of every client that ever took part
@@ -30,7 +31,7 @@ class ServerState(NamedTuple):
 
 def initial_state(config: Config, params: Params) -> ServerState:
     """The state before round 0."""
-    return ServerState(params, schedule.start(config.lr, config.lr_patience), {})
+    return ServerState(0, params, schedule.start(config.lr, config.lr_patience), {})
 
 
 def select_clients(config: Config, round_num: int) -> list[int]:
@@ -60,4 +61,5 @@ def aggregate(
     sigma = state.params.sigma
     if config.scenario == "lc":
         sigma = weighted_mean([params.sigma for params in uploads], weights)
-    return ServerState(Params(sigma, psi), state.plateau, {**state.embeddings, **embeddings})
+    known = {**state.embeddings, **embeddings}
+    return ServerState(state.rounds_done + 1, Params(sigma, psi), state.plateau, known)

@@ -13,22 +13,22 @@ from fedmatch_tf import schedule, server, wire
 from fedmatch_tf.config import Config
 from fedmatch_tf.record import ClientRecord, RoundRecord
 from fedmatch_tf.server import ServerState
-from fedmatch_tf.store import Held, MemoryStore
+from fedmatch_tf.store import Held, Store
 from fedmatch_tf.tasks import ClientResult, ClientTask, EvalTask, Score, ServerResult, ServerTask
 
 
 class Backend(Protocol):
     """Runs tasks somewhere; results may come in any order."""
 
-    def map(self, tasks: Sequence[Any]) -> Iterable[Any]:
-        """The results of the tasks."""
+    def map(self, tasks: Iterable[Any]) -> Iterable[Any]:
+        """The results of the tasks. Tasks are taken one by one, as they can be worked on."""
 
 
 def run(
-    config: Config, state: ServerState, backend: Backend, store: MemoryStore
+    config: Config, state: ServerState, backend: Backend, store: Store
 ) -> Iterator[tuple[RoundRecord, ServerState]]:
-    """Runs the federation round by round; yields each round's record and the state after it."""
-    for round_num in range(config.num_rounds):
+    """Runs the rounds that are left; yields each round's record and the state after it."""
+    for round_num in range(state.rounds_done, config.num_rounds):
         begin = time.monotonic()
         trained = None
         # Labels-at-server: sigma learns at the server (algorithm 2, lines 4 to 8).
@@ -38,7 +38,7 @@ def run(
         # Choose A clients; each gets sigma, psi and perhaps its helpers' psi, and runs its round.
         active = server.select_clients(config, round_num)
         helpers = {client: server.helpers_of(config, state, client, round_num) for client in active}
-        tasks = [_client_task(config, state, store, client, round_num, helpers[client]) for client in active]
+        tasks = (_client_task(config, state, store, client, round_num, helpers[client]) for client in active)
         results = sorted(backend.map(tasks), key=lambda result: result.client)
         for result in results:
             store.put(result.client, Held(result.upload.params, result.plateau))
@@ -46,7 +46,7 @@ def run(
         embeddings = {result.client: result.embedding for result in results}
         state = server.aggregate(config, state, [result.upload.params for result in results], embeddings)
         (test,) = backend.map([EvalTask(state.params)])
-        yield _record(config, round_num, tasks, results, helpers, trained, test, time.monotonic() - begin), state
+        yield _record(config, round_num, results, helpers, trained, test, time.monotonic() - begin), state
 
 
 def task_step(config: Config, round_num: int) -> int:
@@ -55,7 +55,7 @@ def task_step(config: Config, round_num: int) -> int:
 
 
 def _client_task(
-    config: Config, state: ServerState, store: MemoryStore, client: int, round_num: int, helpers: Sequence[int]
+    config: Config, state: ServerState, store: Store, client: int, round_num: int, helpers: Sequence[int]
 ) -> ClientTask:
     """What is sent to a client: differences to what it still holds, or everything on its first visit."""
     held = store.get(client)
@@ -74,7 +74,6 @@ def _client_task(
 def _record(
     config: Config,
     round_num: int,
-    tasks: Sequence[ClientTask],
     results: Sequence[ClientResult],
     helpers: Mapping[int, Sequence[int]],
     trained: ServerResult | None,
@@ -85,8 +84,8 @@ def _record(
     rows = sum(step.num_rows for step in steps)
     confident = sum(len(step.confident_rows) for step in steps)
     clients = tuple(
-        ClientRecord(task.client, task.broadcast.cost, result.upload.cost, result.valid, result.test, task.plateau.lr)
-        for task, result in zip(tasks, results)
+        ClientRecord(result.client, result.s2c, result.upload.cost, result.valid, result.test, result.lr)
+        for result in results
     )
     return RoundRecord(
         round_num=round_num,

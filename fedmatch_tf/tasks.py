@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedmatch_tf.params import Params
 from fedmatch_tf.schedule import Plateau
-from fedmatch_tf.wire import Broadcast, Upload
+from fedmatch_tf.wire import Broadcast, Cost, Upload
 
 
 class TrainingError(RuntimeError):
@@ -49,8 +49,10 @@ class ClientResult(NamedTuple):
     """What comes back from a client's round."""
 
     client: int
+    s2c: Cost  # of the broadcast
+    lr: float  # that it trained with
     upload: Upload
-    plateau: Plateau
+    plateau: Plateau  # for its next round
     embedding: np.ndarray  # float32 [classes]: softmax on the probe image
     valid: Score
     test: Score | None
@@ -84,3 +86,12 @@ class EvalTask(NamedTuple):
 
 class InitTask(NamedTuple):
     """Make the starting parameters, from the seed or from --init-weights."""
+
+
+def name_of(task: Any) -> str:
+    """How messages call a task."""
+    if isinstance(task, ClientTask):
+        return f"round {task.round_num + 1}, client {task.client}"
+    if isinstance(task, ServerTask):
+        return f"round {task.round_num + 1}, the server's epochs"
+    return {EvalTask: "test of the global model", InitTask: "starting weights"}.get(type(task), type(task).__name__)

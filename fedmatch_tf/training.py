@@ -2,67 +2,92 @@
 
 from __future__ import annotations
 
-import time
-from datetime import datetime
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
-from fedmatch_tf import checkpoint, server, simulation
+from data.errors import DataError
+from fedmatch_tf import machine, runs, server, simulation
+from fedmatch_tf.backends.choose import check_devices, open_backend
 from fedmatch_tf.config import Config, ConfigError
 from fedmatch_tf.display import Progress, RoundDisplay, summary
 from fedmatch_tf.figures import draw_curve
-from fedmatch_tf.partitions import ensure_partitions
-from fedmatch_tf.record import RunLog, to_line
-from fedmatch_tf.store import MemoryStore
+from fedmatch_tf.interrupts import Interrupts
+from fedmatch_tf.partitions import ensure_partitions, fingerprint
+from fedmatch_tf.runs import Run
+from fedmatch_tf.simulation import Backend
 from fedmatch_tf.tasks import InitTask
 
 
 def train(config: Config, quiet: bool, progress: Progress) -> Path:
-    """Runs the whole training; returns the run's folder. After any failure the last whole round is on disk."""
+    """Runs the whole training; returns the run's folder."""
     if config.model != "fedmatch":
         raise ConfigError(f"--model: {config.model} is not built yet; this version has fedmatch")
-    if config.gpu is not None or config.backend == "ray" or (config.workers or 1) > 1:
-        raise ConfigError(
-            "--gpu, --workers and --backend ray are not built yet; this version trains in one CPU process"
-        )
+    config = machine.fill_in(config)
+    check_devices(config)
     ensure_partitions(config, progress)
-    for _ in progress([None], 0, "Starting TensorFlow"):
-        from fedmatch_tf.backends.inline import InlineBackend
-
-        backend = InlineBackend(config)
-        (params,) = backend.map([InitTask()])
-    folder, check_pts = _new_run(config)
-    log = RunLog(folder, check_pts, config)
-    start = server.initial_state(config, params)
-    params, rounds_done, lines = start.params, 0, []
     display = RoundDisplay(config, quiet)
-    try:
-        with display:
-            for record, state in simulation.run(config, start, backend, MemoryStore()):
-                params, rounds_done = state.params, record.round_num + 1
-                log.add(record)
-                lines.append(to_line(record))
-                display.show(lines[-1])
-    except BaseException:
-        saved = checkpoint.save(check_pts, params, rounds_done)
-        display.note(f"Stopped after {rounds_done} whole rounds; the global model is in {saved}")
-        raise
-    checkpoint.save(check_pts, params, rounds_done)
-    draw_curve(lines, f"{config.model} on {config.task}, {config.arch}, seed {config.seed}", folder / "curve.png")
-    print(summary(lines, config))
-    return folder
+    with ExitStack() as stack:
+        for _ in progress([None], 0, "Starting TensorFlow"):
+            backend = stack.enter_context(open_backend(config, display.note))
+            (params,) = backend.map([InitTask()])
+        start = server.initial_state(config, params)
+        run = stack.enter_context(runs.create(config, start, fingerprint(config)))
+        _train_rounds(run, backend, display)
+    return _finish(run)
 
 
-def _new_run(config: Config) -> tuple[Path, Path]:
-    """(run folder, checkpoint folder), new and named by the time; waits if another run began in the same second."""
-    output = Path(config.output_path)
-    while True:
-        name = f"{datetime.now():%Y%m%d-%H%M%S}-{config.model}-{config.task}"
-        try:
-            (output / "logs" / name).mkdir(parents=True)
-            (output / "check_pts" / name).mkdir(parents=True)
-        except FileExistsError:
-            if not (output / "logs" / name).is_dir():
-                raise
-            time.sleep(0.2)
+def resume(folder: Path, given: Mapping[str, Any], quiet: bool, progress: Progress) -> Path:
+    """Goes on with a run where its last checkpoint is; returns its folder."""
+    run, notes = runs.reopen(folder, given)
+    with run, ExitStack() as stack:
+        config = run.config
+        display = RoundDisplay(config, quiet, run.lines)
+        for note in notes:
+            display.note(f"main.py: note: {note}")
+        if run.state.rounds_done < config.num_rounds:
+            config = machine.fill_in(config)
+            check_devices(config)
+            _check_partitions(run, progress)
+            display.note(f"Going on after {run.state.rounds_done} of {config.num_rounds} rounds")
+            _train_rounds(run, stack.enter_context(open_backend(config, display.note)), display)
         else:
-            return output / "logs" / name, output / "check_pts" / name
+            display.note(f"Nothing to do: all {config.num_rounds} rounds are done; --num-rounds may ask for more")
+    return _finish(run)
+
+
+def _train_rounds(run: Run, backend: Backend, display: RoundDisplay) -> None:
+    """The rounds that are left; however they end, the user learns how to go on."""
+    try:
+        with display, Interrupts(display.note) as interrupts:
+            for record, state in simulation.run(run.config, run.state, backend, run.store):
+                run.add(record, state)
+                display.show(run.lines[-1])
+                if interrupts.asked and state.rounds_done < run.config.num_rounds:
+                    run.save()
+                    raise KeyboardInterrupt
+    except BaseException:
+        display.note(run.resume_command())
+        raise
+
+
+def _check_partitions(run: Run, progress: Progress) -> None:
+    """The data are those that the run began with; made again if they are gone."""
+    config = run.config
+    folder = Path(config.dataset_path) / config.task
+    if not folder.is_dir():
+        ensure_partitions(config, progress)
+    if fingerprint(config) != run.partitions:
+        raise DataError(
+            f"{folder}: expected the partitions that the run began with, found others. "
+            f"Say where they are with --dataset-path, or make them again with --work-type gen_data --force"
+        )
+
+
+def _finish(run: Run) -> Path:
+    config = run.config
+    title = f"{config.model} on {config.task}, {config.arch}, seed {config.seed}"
+    draw_curve(run.lines, title, run.folder / "curve.png")
+    print(summary(run.lines, config))
+    return run.folder

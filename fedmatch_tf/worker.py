@@ -1,4 +1,4 @@
-"""What runs tasks in a process: the model, its compiled steps, the evaluation data. Nothing lasts between tasks."""
+"""What runs tasks in a process: the model, its compiled steps, the data. Nothing that decides a result lasts."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from fedmatch_tf.methods.fedmatch import FedMatch
 from fedmatch_tf.params import Params
 from fedmatch_tf.tasks import ClientTask, EvalTask, InitTask, ServerResult, ServerTask, Step
 
+CACHE_BYTES = 256 * 2**20  # of clients' images, in every worker
+
 
 class Worker:
     """Runs any task of a run."""
@@ -26,6 +28,7 @@ class Worker:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._partitions = loader.open_partitions(Path(config.dataset_path), config.task)
+        self._data = loader.ClientCache(self._partitions, CACHE_BYTES)
         shape = self._partitions.image_shape
         self._model = networks.build_network(
             config.arch, shape, self._partitions.num_classes, decomposed=True, l1_thres=config.l1_thres
@@ -45,7 +48,7 @@ class Worker:
     def run(self, task: Any) -> Any:
         """The task's result."""
         if isinstance(task, ClientTask):
-            return self._client.update(task, loader.load_client(self._partitions, task.client, task.task_step))
+            return self._client.update(task, self._data.get(task.client, task.task_step))
         if isinstance(task, ServerTask):
             return self._server_epochs(task)
         if isinstance(task, EvalTask):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 
 from data import files
 from fedmatch_tf import server, simulation
+from fedmatch_tf.backends.choose import make_worker
+from fedmatch_tf.backends.inline import InlineBackend
 from fedmatch_tf.config import Config, make_config
 from fedmatch_tf.store import MemoryStore
 from fedmatch_tf.tasks import ClientResult, InitTask, ServerResult
@@ -86,12 +89,10 @@ class Replay:
     """One run of four rounds through the library, with every step and upload at hand."""
 
     def __init__(self, config: Config) -> None:
-        from fedmatch_tf.backends.inline import InlineBackend
-
         self.results: list[dict[int, ClientResult]] = []
         self.server_results: list[ServerResult] = []
         self.rounds = []
-        worker = InlineBackend(config)
+        worker = InlineBackend(partial(make_worker, config))
         (params,) = worker.map([InitTask()])
         replay = self
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +23,7 @@ class Arithmetic:
         self.config = config
         self.tasks: list[ClientTask] = []
 
-    def map(self, tasks: Sequence[Any]) -> Iterator[Any]:
+    def map(self, tasks: Iterable[Any]) -> Iterator[Any]:
         return reversed([self.run(task) for task in tasks])
 
     def run(self, task: Any) -> Any:
@@ -39,7 +39,10 @@ class Arithmetic:
         plateau = schedule.advance(task.plateau, 1.0, self.config.lr_patience, self.config.lr_factor, 0.0)
         embedding = np.array([task.client, 0.0], np.float32)
         steps = (Step("u", 1.0, num_rows=4, confident_rows=(0, 1), pseudo_labels=(3, 3), num_correct=1),)
-        return ClientResult(task.client, upload, plateau, embedding, Score(1.0, 0.2), None, steps, 10)
+        return ClientResult(
+            task.client, task.broadcast.cost, task.plateau.lr, upload, plateau, embedding, Score(1.0, 0.2), None, steps,
+            num_examples=10,
+        )  # fmt: skip
 
 
 def run(config: Config) -> tuple[list[Any], Arithmetic]:

@@ -1,0 +1,29 @@
+"""Ctrl-C while rounds run."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from typing import Any
+
+
+class Interrupts:
+    """The first Ctrl-C asks to stop after the round, the second stops at once; so does SIGTERM."""
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self._note = note
+        self.asked = False
+
+    def __enter__(self) -> Interrupts:
+        self._before = {number: signal.signal(number, self._handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, _: Any) -> None:
+        if self.asked or number == signal.SIGTERM:
+            raise KeyboardInterrupt
+        self.asked = True
+        self._note("Stopping after this round; Ctrl-C again stops at once")

@@ -1,0 +1,33 @@
+"""How many workers with how many threads this machine gets, and which devices they see."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import joblib
+
+from fedmatch_tf.config import Config, ConfigError
+
+
+def fill_in(config: Config, cores: int | None = None) -> Config:
+    """The config with its workers and threads decided, so that they are on record. A GPU has one worker.
+
+    Args:
+        cores: those this process may use (affinity and container limits counted), unless given.
+    """
+    cores = cores or joblib.cpu_count()
+    if config.backend == "inline" and max(config.workers or 1, len(config.gpu or (0,))) > 1:
+        raise ConfigError("--backend: inline is this one process; use --backend process for several workers or GPUs")
+    if config.gpu is not None:
+        if config.workers not in (None, len(config.gpu)):
+            raise ConfigError(
+                f"--workers: with --gpu there is one worker an id: expected {len(config.gpu)} or none, "
+                f"received {config.workers}"
+            )
+        workers = len(config.gpu)
+    elif config.backend == "inline":
+        workers = 1
+    else:
+        workers = config.workers or max(1, min(config.clients_per_round, cores // (config.threads_per_worker or 1)))
+    threads = config.threads_per_worker or max(1, cores // workers)
+    return replace(config, workers=workers, threads_per_worker=threads)

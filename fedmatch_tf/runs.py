@@ -1,0 +1,154 @@
+"""A run's two folders: its logs, and its checkpoint, from which it goes on bit for bit."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from fedmatch_tf import checkpoint
+from fedmatch_tf.checkpoint import CLIENTS, RECORDS, Checkpoint
+from fedmatch_tf.config import Config, ConfigError, continued, make_config
+from fedmatch_tf.record import Mark, RecordFile, RoundRecord, RunLog, versions
+from fedmatch_tf.server import ServerState
+from fedmatch_tf.store import BufferedStore, DiskStore, Store
+
+IN_MEMORY_UP_TO = 2**30  # bytes of all clients' parameters; beyond, they are on disk
+
+
+class Run:
+    """A run that is being worked on; no other process can open it meanwhile."""
+
+    def __init__(self, folder: Path, check_pts: Path, config: Config, start: Checkpoint, lock: ExitStack) -> None:
+        self.folder, self.config, self.state = folder, config, start.state
+        self.partitions = start.partitions
+        self._check_pts, self._lock = check_pts, lock
+        self._records = RecordFile(check_pts / RECORDS, start.records)
+        disk = DiskStore(check_pts / CLIENTS, start.clients)
+        self._store = disk if _on_disk(config, start.state) else BufferedStore(disk)
+        self._log = RunLog(folder, check_pts, config, self._records.read())
+        self._saved, self._clients = start.state.rounds_done, start.clients
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._lock.close()
+
+    @property
+    def store(self) -> Store:
+        """What the clients last held."""
+        return self._store
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """The objects of rounds.jsonl."""
+        return self._log.lines
+
+    def add(self, record: RoundRecord, state: ServerState) -> None:
+        """Takes in a round: its record, a checkpoint if one is due, the logs."""
+        self.state = state
+        self._records.add(record)
+        if state.rounds_done % self.config.checkpoint_every == 0 or state.rounds_done == self.config.num_rounds:
+            self.save()
+        self._log.add(record)
+
+    def save(self) -> None:
+        """Writes a checkpoint unless there is one of this round; then removes what no checkpoint needs."""
+        if self.state.rounds_done == self._saved:
+            return
+        clients = self._store.flush()
+        point = Checkpoint(asdict(self.config), versions(), self.partitions, self.state, clients, self._records.mark)
+        checkpoint.save(self._check_pts, point)
+        self._store.prune([self._clients, clients])
+        self._saved, self._clients = self.state.rounds_done, clients
+
+    def resume_command(self) -> str:
+        """What to type to go on, and from where."""
+        return (
+            f"The last checkpoint is after {self._saved} of {self.config.num_rounds} rounds. To go on:\n"
+            f"  python main.py --resume {shlex.quote(str(self.folder))}"
+        )
+
+
+def create(config: Config, state: ServerState, partitions: str) -> Run:
+    """A new run, named by the time. It can be resumed as soon as its folder is there."""
+    folder, check_pts = _new_folders(Path(config.output_path), f"{config.model}-{config.task}")
+    lock = ExitStack()
+    try:
+        lock.enter_context(checkpoint.locked(check_pts))
+        (check_pts / RECORDS).touch()
+        start = Checkpoint(asdict(config), versions(), partitions, state, {}, Mark(0, 0))
+        checkpoint.save(check_pts, start)
+        folder.mkdir(parents=True)
+        return Run(folder, check_pts, config, start, lock)
+    except BaseException:
+        lock.close()
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(check_pts, ignore_errors=True)
+        raise
+
+
+def reopen(folder: Path, given: Mapping[str, Any]) -> tuple[Run, list[str]]:
+    """(the run as its newest whole checkpoint has it, remarks for the user).
+
+    Args:
+        folder: of its logs.
+        given: settings that the user gives again or anew.
+    """
+    output = folder.absolute().parent.parent
+    check_pts = output / "check_pts" / folder.absolute().name
+    if not check_pts.is_dir():
+        raise ConfigError(
+            f"--resume: expected the folder of a run, <output-path>/logs/<name>, that has a checkpoint in "
+            f"<output-path>/check_pts/<name>; received {folder}, and there is no {check_pts}"
+        )
+    with ExitStack() as lock:
+        lock.enter_context(checkpoint.locked(check_pts))
+        start, problem = checkpoint.load(check_pts)
+        config = continued(replace(_config(start.settings, folder), output_path=str(folder.parent.parent)), given)
+        notes = [f"The newest checkpoint is damaged ({problem}); going on from the one before"] if problem else []
+        changed = [f"{name} {start.versions.get(name)}, now {now}" for name, now in versions().items()
+                   if start.versions.get(name) != now]  # fmt: skip
+        if changed:
+            notes.append(f"The run was made with {'; '.join(changed)}: results may differ from an unbroken run")
+        folder.mkdir(parents=True, exist_ok=True)
+        return Run(folder, check_pts, config, start, lock.pop_all()), notes
+    raise AssertionError("not reached")
+
+
+def _config(settings: Mapping[str, Any], folder: Path) -> Config:
+    gpu = settings["gpu"]
+    try:
+        return make_config(**{**settings, "gpu": gpu if gpu is None else tuple(gpu)})
+    except ConfigError as error:
+        raise ConfigError(f"--resume: {folder} is of another version of this program: {error}") from error
+
+
+def _new_folders(output: Path, what: str) -> tuple[Path, Path]:
+    """(folder for logs, not made yet; folder for checkpoints, made); waits if a run began in the same second."""
+    while True:
+        name = f"{datetime.now():%Y%m%d-%H%M%S}-{what}"
+        folder, check_pts = output / "logs" / name, output / "check_pts" / name
+        try:
+            check_pts.mkdir(parents=True)
+        except FileExistsError:
+            if not check_pts.is_dir():
+                raise
+        else:
+            if not folder.exists():
+                return folder, check_pts
+            check_pts.rmdir()
+        time.sleep(0.2)
+
+
+def _on_disk(config: Config, state: ServerState) -> bool:
+    if config.store == "auto":
+        return config.num_clients * sum(part.nbytes for part in state.params) > IN_MEMORY_UP_TO
+    return config.store == "disk"

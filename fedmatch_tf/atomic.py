@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
 
 @contextmanager
-def replacing(path: Path, durable: bool = False, keep_as: Path | None = None) -> Iterator[IO[bytes]]:
+def replacing(path: Path, keep_as: Path | None = None) -> Iterator[IO[bytes]]:
     """A file to write, which takes the path's place once all is written; after a failure nothing has changed.
 
     Args:
-        durable: wait until the content is on the disk, so that a power cut can't leave an empty file under the name.
         keep_as: the name that the file gets which was there before.
     """
     temporary = path.with_name(f".{path.name}.partial")
     try:
         with temporary.open("wb") as file:
             yield file
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
         if keep_as is not None:
             with suppress(FileNotFoundError):
                 path.replace(keep_as)
@@ -31,6 +27,16 @@ def replacing(path: Path, durable: bool = False, keep_as: Path | None = None) ->
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def sync(paths: Iterable[Path]) -> None:
+    """Waits until files and folders are on the disk itself, where a power cut can't reach them."""
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -18,13 +18,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data.errors import DataError
+from fedmatch_tf import atomic
 from fedmatch_tf.atomic import replacing
 from fedmatch_tf.config import ConfigError
 from fedmatch_tf.params import Params
 from fedmatch_tf.record import Mark
 from fedmatch_tf.schedule import Plateau
 from fedmatch_tf.server import ServerState
-from fedmatch_tf.store import Entry, check_files
+from fedmatch_tf.store import Entry, check_files, file_name
 
 STATE, PREVIOUS, RECORDS, CLIENTS, LOCK = "state.npz", "previous.npz", "records.jsonl", "clients", "lock"
 FORMAT = 1
@@ -58,7 +59,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
         "records": checkpoint.records,
     }
     clients = sorted(state.embeddings)
-    with replacing(folder / STATE, durable=True, keep_as=folder / PREVIOUS) as file:
+    with replacing(folder / STATE, keep_as=folder / PREVIOUS) as file:
         np.savez(
             file,
             sigma=state.params.sigma,
@@ -68,6 +69,13 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
             embeddings=np.array([state.embeddings[client] for client in clients], np.float32),
             about=np.frombuffer(json.dumps(about).encode(), np.uint8),
         )
+
+
+def sync(folder: Path, checkpoint: Checkpoint, before: Mapping[int, Entry]) -> None:
+    """Waits until the newest checkpoint, this one, is on the disk itself; the clients' files `before` are already."""
+    new = [file_name(client, entry) for client, entry in checkpoint.clients.items() if before.get(client) != entry]
+    folders = (folder / CLIENTS, folder)
+    atomic.sync([*(folder / CLIENTS / name for name in new), folder / RECORDS, folder / STATE, *folders])
 
 
 def load(folder: Path) -> tuple[Checkpoint, str | None]:

@@ -24,7 +24,7 @@ from fedmatch_tf.config import Config
 from fedmatch_tf.evaluate import Evaluator
 from fedmatch_tf.methods.fedmatch import FedMatch
 from fedmatch_tf.params import Params
-from fedmatch_tf.tasks import ClientResult, ClientTask, Score, Step, TrainingError
+from fedmatch_tf.tasks import ClientResult, ClientTask, Score, Step, TrainingError, name_of
 
 
 class Client:
@@ -43,7 +43,7 @@ class Client:
         networks.write(self._model, received)
         steps = self._train(task, data, helper_probs)
         valid, trained = self._valid.score(), networks.read(self._model)
-        check_result(trained, valid, f"round {task.round_num}, client {task.client}")
+        check_result(trained, valid, name_of(task))
         test = self._test.score() if clients_test(self._config) else None
         config = self._config
         upload = wire.upload(trained, received, config.l1_thres, config.delta_thres, config.scenario == "lc")
@@ -82,7 +82,7 @@ class Client:
                     x, y = data.unlabeled.x[unlabeled], data.unlabeled.y[unlabeled]
                     done.append((method.unsupervised_step(x, helper_probs[:, unlabeled], seed, lr), y.argmax(axis=1)))
         steps = tuple(_step(terms, truth) for terms, truth in done)
-        check_finite(steps, f"round {task.round_num}, client {task.client}")
+        check_finite(steps, name_of(task))
         return steps
 
 

@@ -320,8 +320,8 @@ def continued(recorded: Config, given: Mapping[str, Any]) -> Config:
             "--resume: expected the settings of the run, received others:\n  " + "\n  ".join(conflicts) + "\n"
             "Leave these flags out, or start a new run"
         )
-    if "gpu" in given and "workers" not in given:
-        given = {**given, "workers": None}
+    if ("gpu" in given or "backend" in given) and "workers" not in given:
+        given = {**given, "workers": None}  # as many as the new backend would have
     return dataclasses.replace(recorded, **given)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import platform
 import sys
 import zlib
@@ -99,7 +98,7 @@ class RecordFile:
     def add(self, record: RoundRecord) -> None:
         """Writes the record behind the mark and moves the mark."""
         line = json.dumps(record._asdict()).encode() + b"\n"
-        append(self._path, line, self.mark.num_bytes, durable=True)
+        append(self._path, line, self.mark.num_bytes)
         self.mark = Mark(self.mark.num_bytes + len(line), zlib.crc32(line, self.mark.crc))
 
     def read(self) -> list[RoundRecord]:
@@ -118,7 +117,7 @@ def _decode(fields: dict[str, Any]) -> RoundRecord:
     return RoundRecord(**{**fields, **scores, "clients": clients, "helpers": helpers})
 
 
-def append(path: Path, content: bytes, size: int, durable: bool = False) -> None:
+def append(path: Path, content: bytes, size: int) -> None:
     """Writes behind the first `size` bytes of a file; if that fails (a full disk), it has `size` bytes again."""
     with path.open("ab", buffering=0) as file:  # no buffer that a later close would write
         try:
@@ -126,8 +125,6 @@ def append(path: Path, content: bytes, size: int, durable: bool = False) -> None
             left = memoryview(content)
             while left:
                 left = left[file.write(left) :]
-            if durable:
-                os.fsync(file.fileno())
         except BaseException:
             file.truncate(size)
             raise

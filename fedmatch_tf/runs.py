@@ -6,13 +6,14 @@ import shlex
 import shutil
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from fedmatch_tf import checkpoint
+from fedmatch_tf import checkpoint, machine
 from fedmatch_tf.checkpoint import CLIENTS, RECORDS, Checkpoint
 from fedmatch_tf.config import Config, ConfigError, continued, make_config
 from fedmatch_tf.record import Mark, RecordFile, RoundRecord, RunLog, versions
@@ -34,12 +35,17 @@ class Run:
         self._store = disk if _on_disk(config, start.state) else BufferedStore(disk)
         self._log = RunLog(folder, check_pts, config, self._records.read())
         self._saved, self._clients = start.state.rounds_done, start.clients
+        self._thread = ThreadPoolExecutor(1)
+        self._synced = self._thread.submit(checkpoint.sync, check_pts, start, {})
 
     def __enter__(self) -> Run:
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        self._thread.shutdown()
         self._lock.close()
+        if kind is None:
+            self._synced.result()
 
     @property
     def store(self) -> Store:
@@ -60,12 +66,18 @@ class Run:
         self._log.add(record)
 
     def save(self) -> None:
-        """Writes a checkpoint unless there is one of this round; then removes what no checkpoint needs."""
+        """Writes a checkpoint unless there is one of this round; then removes what no checkpoint needs.
+
+        A checkpoint outlives this process at once. To outlive a power cut it must reach the disk itself, which takes as
+        long as an AlexNet client's training: that goes on beside the next round. So the previous checkpoint always has.
+        """
         if self.state.rounds_done == self._saved:
             return
         clients = self._store.flush()
         point = Checkpoint(asdict(self.config), versions(), self.partitions, self.state, clients, self._records.mark)
+        self._synced.result()
         checkpoint.save(self._check_pts, point)
+        self._synced = self._thread.submit(checkpoint.sync, self._check_pts, point, self._clients)
         self._store.prune([self._clients, clients])
         self._saved, self._clients = self.state.rounds_done, clients
 
@@ -112,7 +124,8 @@ def reopen(folder: Path, given: Mapping[str, Any]) -> tuple[Run, list[str]]:
     with ExitStack() as lock:
         lock.enter_context(checkpoint.locked(check_pts))
         start, problem = checkpoint.load(check_pts)
-        config = continued(replace(_config(start.settings, folder), output_path=str(folder.parent.parent)), given)
+        recorded = replace(_config(start.settings, folder), output_path=str(folder.parent.parent))
+        config = machine.fill_in(continued(recorded, given))
         notes = [f"The newest checkpoint is damaged ({problem}); going on from the one before"] if problem else []
         changed = [f"{name} {start.versions.get(name)}, now {now}" for name, now in versions().items()
                    if start.versions.get(name) != now]  # fmt: skip

@@ -64,7 +64,7 @@ class DiskStore:
         vector = np.concatenate(held.params)
         version = self._entries[client].version + 1 if client in self._entries else 0
         entry = Entry(version, len(held.params.sigma), zlib.crc32(vector), held.plateau)
-        with replacing(self._folder / file_name(client, entry), durable=True) as file:
+        with replacing(self._folder / file_name(client, entry)) as file:
             np.save(file, vector)
         self._entries[client] = entry
 

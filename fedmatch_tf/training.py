@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 from data.errors import DataError
 from fedmatch_tf import machine, runs, server, simulation
-from fedmatch_tf.backends.choose import check_devices, open_backend
+from fedmatch_tf.backends.choose import check_devices, make_worker, open_backend
 from fedmatch_tf.config import Config, ConfigError
 from fedmatch_tf.display import Progress, RoundDisplay, summary
 from fedmatch_tf.figures import draw_curve
@@ -19,9 +19,15 @@ from fedmatch_tf.runs import Run
 from fedmatch_tf.simulation import Backend
 from fedmatch_tf.tasks import InitTask
 
+MakeWorker = Callable[[Config], Any]
 
-def train(config: Config, quiet: bool, progress: Progress) -> Path:
-    """Runs the whole training; returns the run's folder."""
+
+def train(config: Config, quiet: bool, progress: Progress, worker: MakeWorker = make_worker) -> Path:
+    """Runs the whole training; returns the run's folder.
+
+    Args:
+        worker: makes what runs the tasks, in the process where they run.
+    """
     if config.model != "fedmatch":
         raise ConfigError(f"--model: {config.model} is not built yet; this version has fedmatch")
     config = machine.fill_in(config)
@@ -30,7 +36,7 @@ def train(config: Config, quiet: bool, progress: Progress) -> Path:
     display = RoundDisplay(config, quiet)
     with ExitStack() as stack:
         for _ in progress([None], 0, "Starting TensorFlow"):
-            backend = stack.enter_context(open_backend(config, display.note))
+            backend = stack.enter_context(open_backend(config, display.note, worker))
             (params,) = backend.map([InitTask()])
         start = server.initial_state(config, params)
         run = stack.enter_context(runs.create(config, start, fingerprint(config)))
@@ -38,7 +44,9 @@ def train(config: Config, quiet: bool, progress: Progress) -> Path:
     return _finish(run)
 
 
-def resume(folder: Path, given: Mapping[str, Any], quiet: bool, progress: Progress) -> Path:
+def resume(
+    folder: Path, given: Mapping[str, Any], quiet: bool, progress: Progress, worker: MakeWorker = make_worker
+) -> Path:
     """Goes on with a run where its last checkpoint is; returns its folder."""
     run, notes = runs.reopen(folder, given)
     with run, ExitStack() as stack:
@@ -47,11 +55,10 @@ def resume(folder: Path, given: Mapping[str, Any], quiet: bool, progress: Progre
         for note in notes:
             display.note(f"main.py: note: {note}")
         if run.state.rounds_done < config.num_rounds:
-            config = machine.fill_in(config)
             check_devices(config)
             _check_partitions(run, progress)
             display.note(f"Going on after {run.state.rounds_done} of {config.num_rounds} rounds")
-            _train_rounds(run, stack.enter_context(open_backend(config, display.note)), display)
+            _train_rounds(run, stack.enter_context(open_backend(config, display.note, worker)), display)
         else:
             display.note(f"Nothing to do: all {config.num_rounds} rounds are done; --num-rounds may ask for more")
     return _finish(run)

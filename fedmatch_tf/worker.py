@@ -17,7 +17,7 @@ from fedmatch_tf.helpers import probe_image
 from fedmatch_tf.inputs import read_probe, read_sigma
 from fedmatch_tf.methods.fedmatch import FedMatch
 from fedmatch_tf.params import Params
-from fedmatch_tf.tasks import ClientTask, EvalTask, InitTask, ServerResult, ServerTask, Step
+from fedmatch_tf.tasks import ClientTask, EvalTask, InitTask, ServerResult, ServerTask, Step, name_of
 
 CACHE_BYTES = 256 * 2**20  # of clients' images, in every worker
 
@@ -75,12 +75,12 @@ class Worker:
             rows = slices(len(labeled), config.batch_size_server)
             losses = [self._method.server_step(labeled.x[part], labeled.y[part], lr) for part in rows]
             steps += [Step("s", float(loss)) for loss in losses]
-            check_finite(steps, f"round {task.round_num}, the server")
+            check_finite(steps, name_of(task))
             valid = self._valid.score()
             plateau = schedule.advance(plateau, valid.loss, config.lr_patience, config.lr_factor, config.lr_min)
         test = self._test.score() if clients_test(config) else None
         params = networks.read(self._model)
-        check_result(params, valid, f"round {task.round_num}, the server")
+        check_result(params, valid, name_of(task))
         return ServerResult(params, plateau, tuple(steps), valid, test)
 
     @functools.cached_property

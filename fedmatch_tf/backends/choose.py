@@ -32,17 +32,20 @@ def check_devices(config: Config) -> None:
             check_gpus(config.gpu, pool.submit(list_gpus).result())
 
 
-def open_backend(config: Config, note: Callable[[str], None]) -> AbstractContextManager[Backend]:
+def open_backend(
+    config: Config, note: Callable[[str], None], worker: Callable[[Config], Any] = make_worker
+) -> AbstractContextManager[Backend]:
     """A context whose exit ends every worker.
 
     Args:
         config: with its workers and threads decided.
         note: is told of faults.
+        worker: makes a worker; pickled if it goes to another process.
     """
     environments = [worker_variables(gpu, os.environ) for gpu in config.gpu or [None] * (config.workers or 1)]
     if config.backend == "ray":
         raise ConfigError("--backend: ray is not built yet; this version has process and inline")
     if config.backend == "inline":
         os.environ.update(environments[0])
-        return InlineBackend(partial(make_worker, config))
-    return ProcessBackend(partial(make_worker, config), environments, config.task_timeout, config.task_tries, note)
+        return InlineBackend(partial(worker, config))
+    return ProcessBackend(partial(worker, config), environments, config.task_timeout, config.task_tries, note)

@@ -166,17 +166,19 @@ class ProcessBackend:
 
     def _answer(self, slot: _Slot) -> Done | Failure | None:
         """What the worker said, or what has become of it."""
+        if connection.wait([slot.process.sentinel], 0):
+            slot.process.join(_GRACE)  # it is ending; what it has said is in the pipe
+        if not slot.connection.poll():
+            return Failure("TimeoutError", f"no answer for {self._timeout:g} seconds (--task-timeout)", "")
         try:
-            if slot.connection.poll():
-                answer = sharing.receive(slot.connection)
-                if isinstance(answer, Ready):
-                    slot.ready, self._failed_starts = True, 0
-                    return None
-                return answer  # type: ignore[no-any-return]
+            answer = sharing.receive(slot.connection)
         except (EOFError, OSError):
-            slot.process.join(_GRACE)  # it closed its end, so it is ending
+            slot.process.join(_GRACE)
             return Failure("WorkerDied", _cause_of_death(slot.process.exitcode), "")
-        return Failure("TimeoutError", f"no answer for {self._timeout:g} seconds (--task-timeout)", "")
+        if isinstance(answer, Ready):
+            slot.ready, self._failed_starts = True, 0
+            return None
+        return answer  # type: ignore[no-any-return]
 
     def _replace(self, slot: _Slot, failure: Failure) -> list[_Job]:
         """Kills the worker, and says which job is to run again; raises if there is no sense in that."""

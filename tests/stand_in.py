@@ -1,0 +1,121 @@
+"""A worker without a network, for tests of what surrounds it: its training is arithmetic, its faults are real.
+
+`python -m tests.stand_in DIRECTORY name=value ...` trains with it in that directory; `resume=RUN` goes on with a run.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedmatch_tf import schedule, seeding, wire
+from fedmatch_tf.config import Config, make_config, settings
+from fedmatch_tf.params import Params
+from fedmatch_tf.tasks import ClientResult, ClientTask, EvalTask, InitTask, Score, ServerResult, ServerTask, Step
+
+SIZE = 1000
+
+
+class StandIn:
+    """Adds noise to what it receives: a function of seed, round and client, as real training is.
+
+    A file `fault-<round>-<client>` in the working directory, round counted from 0, makes that task fail as its content
+    says: `raise`, `memory`, `kill` or `hang`, and `data` for a user's mistake. The file goes first, so it happens once,
+    unless there is an `always` behind it.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        if Path("fault-start").exists():
+            _fault(Path("fault-start"))
+
+    def run(self, task: Any) -> Any:
+        seed = self._config.seed
+        if isinstance(task, InitTask):
+            rng = seeding.stream(seed, "stand-in start")
+            return Params(rng.random(SIZE, np.float32), rng.random(SIZE, np.float32))
+        if isinstance(task, EvalTask):
+            return Score(float(task.params.psi.sum()), float(task.params.sigma[0] % 1))
+        if isinstance(task, ServerTask):
+            rng = seeding.stream(seed, "stand-in server", task.round_num)
+            params = Params(task.params.sigma + rng.random(SIZE, np.float32), task.params.psi)
+            return ServerResult(params, task.plateau, (Step("s", 1.0),), Score(1.0, 0.5), None)
+        return self._client(task)
+
+    def _client(self, task: ClientTask) -> ClientResult:
+        path = Path(f"fault-{task.round_num}-{task.client}")
+        if path.exists():
+            _fault(path)
+        time.sleep(float(os.environ.get("STAND_IN_SECONDS", "0")))
+        config, received = self._config, task.broadcast.params
+        rng = seeding.stream(config.seed, "stand-in client", task.round_num, task.client)
+        helped = sum((psi for psi in task.broadcast.helpers), np.zeros(SIZE, np.float32))
+        trained = Params(received.sigma + rng.random(SIZE, np.float32), received.psi + 0.1 * helped)
+        upload = wire.upload(trained, received, 0.0, 0.5, config.scenario == "lc")
+        valid = Score(float(rng.random()), 0.5)
+        plateau = schedule.advance(task.plateau, valid.loss, 1, config.lr_factor, config.lr_min)
+        steps = (Step("u", 1.0, num_rows=4, confident_rows=(0, 1), pseudo_labels=(3, 3), num_correct=1),)
+        return ClientResult(
+            task.client, task.broadcast.cost, task.plateau.lr, upload, plateau, upload.params.psi[:10], valid,
+            None, steps, num_examples=10,
+        )  # fmt: skip
+
+
+def _fault(path: Path) -> None:
+    what = path.read_text()
+    if not what.endswith("always"):
+        path.unlink()
+    kind = what.split()[0]
+    if kind == "raise":
+        raise ValueError("a fault that was asked for")
+    if kind == "data":
+        from data.errors import DataError
+
+        raise DataError("a user's mistake")
+    if kind == "memory":
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))
+        np.ones(2**30)
+    if kind == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if kind == "hang":
+        time.sleep(1000)
+
+
+def make_stand_in(config: Config) -> StandIn:
+    return StandIn(config)
+
+
+def main(arguments: list[str]) -> int:
+    from fedmatch_tf.display import progress_for
+    from fedmatch_tf.training import resume, train
+    from main import _failure
+
+    os.chdir(arguments[0])
+    given: dict[str, Any] = {}
+    for argument in arguments[1:]:
+        name, text = argument.split("=", 1)
+        kind = str if name == "resume" else settings()[name].kind
+        given[name] = kind(text)
+    try:
+        if "resume" in given:
+            folder = Path(given.pop("resume"))
+            print(resume(folder, given, False, progress_for(True), make_stand_in))
+        else:
+            print(train(make_config(**given), False, progress_for(True), make_stand_in))
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        return _failure(error)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,249 @@
+"""Worker processes: results, faults and what is left behind, with a worker that needs no network."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from data.errors import DataError
+from fedmatch_tf.backends import sharing
+from fedmatch_tf.backends.inline import InlineBackend
+from fedmatch_tf.backends.process import ProcessBackend
+from fedmatch_tf.config import make_config
+from fedmatch_tf.params import Params
+from fedmatch_tf.schedule import Plateau
+from fedmatch_tf.tasks import ClientTask, TrainingError
+from fedmatch_tf.wire import full_broadcast
+from tests.stand_in import SIZE, make_stand_in
+
+CONFIG = make_config("lc-biid-digits")
+PARAMS = Params(np.linspace(0, 1, SIZE, dtype=np.float32), np.zeros(SIZE, np.float32))
+
+
+class Record(NamedTuple):
+    name: str
+    arrays: tuple[np.ndarray, ...]
+
+
+@given(st.lists(npst.arrays(st.sampled_from(["<f4", "u1", "<i8"]), npst.array_shapes(min_dims=0, min_side=0))))
+def test_a_record_arrives_as_it_was_sent(arrays: list[np.ndarray]) -> None:
+    ours, theirs = sharing_pipe()
+    record = Record(
+        "x" * 10,
+        tuple(arrays) + tuple(array.T for array in arrays) + tuple(array[::2] for array in arrays if array.ndim),
+    )
+    message = sharing.pack(record)
+    sharing.send(ours, message)
+    sharing.discard(message)
+    received = sharing.receive(theirs)
+    assert received.name == record.name
+    for sent, got in zip(record.arrays, received.arrays):
+        assert got.dtype == sent.dtype
+        np.testing.assert_array_equal(got, sent)
+        assert got.flags.writeable
+    ours.close()
+    theirs.close()
+
+
+def sharing_pipe() -> tuple[Any, Any]:
+    import multiprocessing
+
+    return multiprocessing.Pipe()
+
+
+def test_arrays_do_not_go_through_the_pipe() -> None:
+    message = sharing.pack(Record("large", (np.zeros(10**6, np.float32), np.zeros(10**6, np.float32))))
+    assert len(message.head) < 2000
+    assert message.memory is not None
+    assert os.fstat(message.memory).st_size == 8 * 10**6
+    sharing.discard(message)
+
+
+def tasks(count: int, round_num: int = 0) -> Iterator[ClientTask]:
+    for client in range(count):
+        yield ClientTask(round_num, client, 0, full_broadcast(PARAMS), Plateau(0.1, 1.0, 1))
+
+
+@pytest.fixture
+def notes() -> list[str]:
+    return []
+
+
+@pytest.fixture(autouse=True)
+def working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_behind() -> Iterator[None]:
+    memory, descriptors = set(Path("/dev/shm").iterdir()), open_files()
+    yield
+    assert children() == []
+    assert set(Path("/dev/shm").iterdir()) == memory
+    assert len(open_files()) <= len(descriptors) + 1  # the resource tracker's, once started
+
+
+def open_files() -> list[Path]:
+    return list(Path("/proc/self/fd").iterdir())
+
+
+def children() -> list[int]:
+    """Workers among this process's children (the resource tracker of multiprocessing stays)."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rsplit(")", 1)[1].split()
+            command = (path.parent / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if int(fields[1]) == os.getpid() and b"spawn_main" in command:
+            found.append(int(path.parent.name))
+    return found
+
+
+def backend(notes: list[str], workers: int = 2, timeout: float = 60.0, **environment: str) -> ProcessBackend:
+    return ProcessBackend(partial(make_stand_in, CONFIG), [environment] * workers, timeout, 3, notes.append)
+
+
+def expected(count: int, round_num: int = 0) -> list[Any]:
+    return list(InlineBackend(partial(make_stand_in, CONFIG)).map(tasks(count, round_num)))
+
+
+def assert_same(results: list[Any], wanted: list[Any]) -> None:
+    assert [result.client for result in results] == [result.client for result in wanted]
+    for ours, theirs in zip(results, wanted):
+        np.testing.assert_array_equal(ours.upload.params.sigma, theirs.upload.params.sigma)
+        assert ours.upload.cost == theirs.upload.cost
+        assert ours.steps == theirs.steps
+
+
+def in_order(results: Iterator[Any]) -> list[Any]:
+    return sorted(results, key=lambda result: result.client)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_every_task_has_its_result_whoever_runs_it(workers: int, notes: list[str]) -> None:
+    with backend(notes, workers) as pool:
+        assert len(children()) == workers
+        for round_num, count in enumerate((5, 0, 1, 7)):
+            assert_same(in_order(pool.map(tasks(count, round_num))), expected(count, round_num))
+    assert notes == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("raise", "round 1, client 2: ValueError: a fault that was asked for; trying again in a new worker"),
+        ("kill", "round 1, client 2: WorkerDied: was killed by SIGKILL (out of memory?); trying again"),
+        ("memory", "round 1, client 2: "),
+        ("hang", "round 1, client 2: TimeoutError: no answer for 3 seconds (--task-timeout); trying again"),
+    ],
+)
+def test_a_fault_changes_nothing_but_the_time(fault: str, said: str, notes: list[str]) -> None:
+    wanted = expected(5)
+    Path("fault-0-2").write_text(fault)
+    with backend(notes, timeout=3.0 if fault == "hang" else 60.0) as pool:
+        assert_same(in_order(pool.map(tasks(5))), wanted)
+        assert len(children()) == 2
+    assert notes[0].startswith(said)
+    if fault == "raise":
+        assert "tests/stand_in.py" in notes[1]
+    if fault == "memory":
+        assert "MemoryError" in notes[0]
+
+
+@pytest.mark.parametrize("fault", ["raise", "kill"])
+def test_after_the_last_try_the_cause_is_raised(fault: str, notes: list[str]) -> None:
+    Path("fault-0-2").write_text(f"{fault} always")
+    with backend(notes) as pool, pytest.raises(TrainingError) as error:
+        list(pool.map(tasks(5)))
+    assert "round 1, client 2" in str(error.value)
+    assert "round 1, client 2 failed 3 times" in str(error.value)
+    if fault == "raise":
+        assert "Traceback (most recent call last)" in str(error.value)
+        assert 'ValueError("a fault that was asked for")' in str(error.value)
+    else:
+        assert "was killed by SIGKILL" in str(error.value)
+    assert sum("trying again" in note for note in notes) == 2
+
+
+def test_a_users_mistake_is_not_tried_again(notes: list[str]) -> None:
+    Path("fault-0-2").write_text("data always")
+    with backend(notes) as pool, pytest.raises(DataError, match=r"^a user's mistake$"):
+        list(pool.map(tasks(5)))
+    assert notes == []
+
+
+@pytest.mark.parametrize("fault", ["raise", "kill", "hang"])
+def test_a_worker_that_does_not_start_is_replaced(fault: str, notes: list[str]) -> None:
+    Path("fault-start").write_text(fault)
+    with backend(notes, workers=1, timeout=3.0 if fault == "hang" else 60.0) as pool:
+        results = in_order(pool.map(tasks(5)))
+    assert_same(results, expected(5))
+    assert notes[0].startswith("start of worker 0: ")
+
+
+def test_workers_that_never_start_end_the_run(notes: list[str]) -> None:
+    Path("fault-start").write_text("raise always")
+    with backend(notes) as pool, pytest.raises(TrainingError, match=r"start of worker . failed 3 times"):
+        list(pool.map(tasks(5)))
+
+
+def test_a_worker_that_dies_between_two_tasks_is_replaced(notes: list[str]) -> None:
+    with backend(notes) as pool:
+        list(pool.map(tasks(5)))
+        for process in children():
+            os.kill(process, signal.SIGKILL)
+        time.sleep(0.2)
+        assert_same(in_order(pool.map(tasks(5))), expected(5))
+
+
+def test_results_nobody_waits_for_do_not_turn_up_later(notes: list[str]) -> None:
+    with backend(notes, STAND_IN_SECONDS="0.2") as pool:
+        abandoned = pool.map(tasks(6))
+        next(abandoned)
+        abandoned.close()  # type: ignore[attr-defined]
+        assert_same(in_order(pool.map(tasks(4, round_num=1))), expected(4, round_num=1))
+
+
+def test_tasks_are_made_as_they_are_needed_and_one_ahead(notes: list[str]) -> None:
+    taken: list[int] = []
+
+    def watched() -> Iterator[ClientTask]:
+        for task in tasks(9):
+            taken.append(task.client)
+            yield task
+
+    with backend(notes, workers=2) as pool:
+        for done, _ in enumerate(pool.map(watched()), start=1):
+            # Two are being worked on and one waits, packed; a result may be here before its worker has the next task.
+            assert len(taken) <= done + 3
+    assert len(taken) == 9
+
+
+class Environment:
+    """Says what it sees of its environment."""
+
+    def run(self, name: str) -> str | None:
+        return os.environ.get(name)
+
+
+def test_a_worker_has_its_own_environment(notes: list[str]) -> None:
+    environments = [{"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": "3"}]
+    with ProcessBackend(Environment, environments, 60.0, 3, notes.append) as pool:
+        seen: set[str] = set()
+        while len(seen) < 2:
+            seen |= set(pool.map(["CUDA_VISIBLE_DEVICES"] * 4))
+    assert seen == {"0", "3"}
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") is None

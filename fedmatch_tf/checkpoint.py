@@ -7,6 +7,7 @@ each with a checksum. Those are written first and never changed, so a checkpoint
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import zipfile
 import zlib
@@ -59,16 +60,18 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
         "records": checkpoint.records,
     }
     clients = sorted(state.embeddings)
+    archive = io.BytesIO()  # a failure to write must meet a plain file: an archive on a full disk complains twice
+    np.savez(
+        archive,
+        sigma=state.params.sigma,
+        psi=state.params.psi,
+        rounds_done=state.rounds_done,
+        embedded=np.array(clients, np.int64),
+        embeddings=np.array([state.embeddings[client] for client in clients], np.float32),
+        about=np.frombuffer(json.dumps(about).encode(), np.uint8),
+    )
     with replacing(folder / STATE, keep_as=folder / PREVIOUS) as file:
-        np.savez(
-            file,
-            sigma=state.params.sigma,
-            psi=state.params.psi,
-            rounds_done=state.rounds_done,
-            embedded=np.array(clients, np.int64),
-            embeddings=np.array([state.embeddings[client] for client in clients], np.float32),
-            about=np.frombuffer(json.dumps(about).encode(), np.uint8),
-        )
+        file.write(archive.getbuffer())
 
 
 def sync(folder: Path, checkpoint: Checkpoint, before: Mapping[int, Entry]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from sklearn.neighbors import KDTree
 
 
 def probe_image(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
@@ -23,6 +22,8 @@ def choose_helpers(client: int, embeddings: Mapping[int, np.ndarray], num_helper
     """
     if client not in embeddings or num_helpers == 0 or len(embeddings) < 2:
         return ()
+    from sklearn.neighbors import KDTree  # takes a second to load: not before it is needed
+
     known = sorted(embeddings)
     tree = KDTree(np.stack([embeddings[other] for other in known]))
     wanted = min(num_helpers + 1, len(known))

@@ -12,7 +12,6 @@ from fedmatch_tf import machine, runs, server, simulation
 from fedmatch_tf.backends.choose import check_devices, make_worker, open_backend
 from fedmatch_tf.config import Config, ConfigError
 from fedmatch_tf.display import Progress, RoundDisplay, summary
-from fedmatch_tf.figures import draw_curve
 from fedmatch_tf.interrupts import Interrupts
 from fedmatch_tf.partitions import ensure_partitions, fingerprint
 from fedmatch_tf.runs import Run
@@ -93,6 +92,8 @@ def _check_partitions(run: Run, progress: Progress) -> None:
 
 
 def _finish(run: Run) -> Path:
+    from fedmatch_tf.figures import draw_curve  # matplotlib takes half a second to load
+
     config = run.config
     title = f"{config.model} on {config.task}, {config.arch}, seed {config.seed}"
     draw_curve(run.lines, title, run.folder / "curve.png")

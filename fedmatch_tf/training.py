@@ -9,7 +9,7 @@ from typing import Any, Callable
 
 from data.errors import DataError
 from fedmatch_tf import machine, runs, server, simulation
-from fedmatch_tf.backends.choose import check_devices, make_worker, open_backend
+from fedmatch_tf.backends.choose import check_backend, make_worker, open_backend
 from fedmatch_tf.config import Config, ConfigError
 from fedmatch_tf.display import Progress, RoundDisplay, summary
 from fedmatch_tf.interrupts import Interrupts
@@ -30,7 +30,7 @@ def train(config: Config, quiet: bool, progress: Progress, worker: MakeWorker = 
     if config.model != "fedmatch":
         raise ConfigError(f"--model: {config.model} is not built yet; this version has fedmatch")
     config = machine.fill_in(config)
-    check_devices(config)
+    check_backend(config)
     ensure_partitions(config, progress)
     display = RoundDisplay(config, quiet)
     with ExitStack() as stack:
@@ -54,7 +54,7 @@ def resume(
         for note in notes:
             display.note(f"main.py: note: {note}")
         if run.state.rounds_done < config.num_rounds:
-            check_devices(config)
+            check_backend(config)
             _check_partitions(run, progress)
             display.note(f"Going on after {run.state.rounds_done} of {config.num_rounds} rounds")
             _train_rounds(run, stack.enter_context(open_backend(config, display.note, worker)), display)

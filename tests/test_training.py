@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -26,7 +27,7 @@ from tests.test_networks import ALEXNET
 TINY = (
     "--arch=alexnet", "--image-size=24", "--num-clients=4", "--frac-clients=0.5", "--num-test=30", "--num-valid=20",
     "--labels-per-class=2", "--num-rounds=3", "--helper-interval=2", "--confidence=0.3", "--seed=5", "--backend=inline",
-    "--threads-per-worker=2",
+    "--threads-per-worker=1",
 )  # fmt: skip
 
 
@@ -118,20 +119,66 @@ def without_time(folder: Path) -> list[dict[str, Any]]:
     return [{**line, "seconds": None} for line in rounds(folder)]
 
 
-@pytest.mark.parametrize("task", ["lc-biid-own", "ls-bimb-own"])
-def test_the_same_command_gives_the_same_bits(
-    task: str, source: Path, tmp_path: Path, first_run: tuple[Path, subprocess.CompletedProcess[str]]
-) -> None:
-    runs = [first_run[0]] if task == "lc-biid-own" else []
-    while len(runs) < 2:
-        cwd = tmp_path / str(len(runs))
-        cwd.mkdir()
-        runs.append(folder_of(train(source, cwd, task=task), cwd))
-    assert without_time(runs[0]) == without_time(runs[1])
-    states = [np.load(run.parent.parent / "check_pts" / run.name / "state.npz") for run in runs]
-    for part in ("sigma", "psi"):
+@pytest.fixture(scope="module")
+def inline_runs(
+    source: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    first_run: tuple[Path, subprocess.CompletedProcess[str]],
+) -> dict[str, Path]:
+    """A run in one process for each scenario."""
+    cwd = tmp_path_factory.mktemp("inline")
+    return {"lc-biid-own": first_run[0], "ls-bimb-own": folder_of(train(source, cwd, task="ls-bimb-own"), cwd)}
+
+
+def assert_same_run(ours: Path, theirs: Path) -> None:
+    assert without_time(ours) == without_time(theirs)
+    states = [np.load(run.parent.parent / "check_pts" / run.name / "state.npz") for run in (ours, theirs)]
+    for part in ("sigma", "psi", "embeddings"):
         np.testing.assert_array_equal(states[0][part], states[1][part])
-    assert any(line["confident"] > 0 for line in rounds(runs[0])), "augmentation must have had something to do"
+    logs = {path.name for path in theirs.glob("*.txt")}
+    assert {path.name for path in ours.glob("*.txt")} == logs
+    for name in logs:
+        both = [json.loads((run / name).read_text()) for run in (ours, theirs)]
+        assert all(both[0][key] == both[1][key] for key in ("s2c", "c2s", "scores"))
+
+
+@pytest.mark.parametrize(
+    ("task", "workers"),
+    [
+        ("lc-biid-own", 2),
+        ("ls-bimb-own", 2),
+        pytest.param("lc-biid-own", 3, marks=pytest.mark.slow),
+        pytest.param("ls-bimb-own", 3, marks=pytest.mark.slow),
+        pytest.param("lc-biid-own", 1, marks=pytest.mark.slow),
+    ],
+)
+def test_the_result_is_the_same_bit_for_bit_whoever_computes_it(
+    task: str, workers: int, source: Path, tmp_path: Path, inline_runs: dict[str, Path]
+) -> None:
+    ours = folder_of(train(source, tmp_path, "--backend=process", f"--workers={workers}", task=task), tmp_path)
+    assert_same_run(ours, inline_runs[task])
+    assert any(line["confident"] > 0 for line in rounds(ours)), "augmentation must have had something to do"
+    assert any(line["helpers"] for line in rounds(ours))
+
+
+def test_a_run_killed_in_mid_round_goes_on_to_the_same_bits(
+    source: Path, tmp_path: Path, inline_runs: dict[str, Path]
+) -> None:
+    command = [sys.executable, str(ROOT / "main.py"), "--task", "lc-biid-own", "--source", str(source), *TINY]
+    process = subprocess.Popen(
+        [*command, "--backend=process", "--workers=2"], cwd=tmp_path, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    while process.poll() is None and not list(tmp_path.glob("outputs/logs/*/rounds.jsonl")):
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    (folder,) = (tmp_path / "outputs" / "logs").iterdir()
+    assert len(rounds(folder)) < 3
+    result = run_main("--resume", str(folder), "--workers", "1", cwd=tmp_path)
+    assert_same_run(folder_of(result, tmp_path), inline_runs["lc-biid-own"])
+    assert_refused(
+        run_main("--resume", str(folder), "--lr", "1", cwd=tmp_path), "--lr: the run has 0.001, received 1.0"
+    )
 
 
 def test_labels_at_server_trains_sigma_at_the_server_and_uploads_psi_only(source: Path, tmp_path: Path) -> None:
@@ -242,12 +289,13 @@ def test_an_interrupt_exits_with_130_and_saves_the_model(source: Path, tmp_path:
     _, errors = process.communicate(timeout=100)
     assert process.returncode == 130, errors
     assert "Traceback" not in errors
+    assert "python main.py --resume outputs/logs/" in errors
     (saved,) = (tmp_path / "outputs" / "check_pts").glob("*/state.npz")
     assert int(np.load(saved)["rounds_done"]) >= 1
 
 
 def test_work_that_is_not_built_yet_says_so(tmp_path: Path) -> None:
     assert_refused(run_main("--task", "lc-biid-digits", "--model", "fedavg-sl", cwd=tmp_path), "not built yet")
-    assert_refused(run_main("--task", "lc-biid-digits", "--gpu", "0", cwd=tmp_path), "not built yet")
+    assert_refused(run_main("--task", "lc-biid-digits", "--backend", "ray", cwd=tmp_path), "not built yet")
     assert_refused(run_main("--work-type", "report", cwd=tmp_path), "not built yet")
     assert list(tmp_path.iterdir()) == []

@@ -25,8 +25,10 @@ def make_worker(config: Config) -> Any:
     return Worker(config)
 
 
-def check_devices(config: Config) -> None:
-    """Raises ConfigError if the run asks for GPUs that TensorFlow doesn't find here."""
+def check_backend(config: Config) -> None:
+    """Raises ConfigError if the run asks for what isn't here, such as a GPU that TensorFlow doesn't find."""
+    if config.backend == "ray":
+        raise ConfigError("--backend: ray is not built yet; this version has process and inline")
     if config.gpu is not None:
         with ProcessPoolExecutor(1, get_context("spawn")) as pool:
             check_gpus(config.gpu, pool.submit(list_gpus).result())
@@ -43,8 +45,6 @@ def open_backend(
         worker: makes a worker; pickled if it goes to another process.
     """
     environments = [worker_variables(gpu, os.environ) for gpu in config.gpu or [None] * (config.workers or 1)]
-    if config.backend == "ray":
-        raise ConfigError("--backend: ray is not built yet; this version has process and inline")
     if config.backend == "inline":
         os.environ.update(environments[0])
         return InlineBackend(partial(worker, config))

@@ -87,10 +87,10 @@ def working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left_behind() -> Iterator[None]:
-    memory, descriptors = set(Path("/dev/shm").iterdir()), open_files()
+    memory, descriptors = set(Path("/dev/shm").glob("psm_*")), open_files()
     yield
     assert children() == []
-    assert set(Path("/dev/shm").iterdir()) == memory
+    assert set(Path("/dev/shm").glob("psm_*")) == memory
     assert len(open_files()) <= len(descriptors) + 1  # the resource tracker's, once started
 
 

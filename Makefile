@@ -23,6 +23,7 @@ format: .venv/.dev
 
 bench: .venv/.run
 	$(PY) -m benchmarks.gen_data
+	$(PY) -m benchmarks.memory
 
 .venv/.run: requirements.txt tools/venv.sh
 	@test -x $(PY) || sh tools/venv.sh

@@ -1,0 +1,87 @@
+"""The server's peak memory with 100 and with 1000 clients and the same cohort: python -m benchmarks.memory
+
+Clients are not trained: their uploads are made up, so that what is measured is the server (selection, broadcasts,
+helpers, store, aggregation, checkpoints), in a process of its own each time. Every client takes part.
+"""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+WEIGHTS = 500_000  # 4 MB of sigma and psi
+COHORT = 20
+CLIENTS = (100, 1000)
+
+
+class MadeUp:
+    """Uploads by arithmetic."""
+
+    def map(self, tasks: Iterable[Any]) -> Iterator[Any]:
+        from fedmatch_tf import seeding, wire
+        from fedmatch_tf.params import Params
+        from fedmatch_tf.tasks import ClientResult, ClientTask, Score
+
+        for task in tasks:
+            if not isinstance(task, ClientTask):
+                yield Score(1.0, 0.5)
+                continue
+            received = task.broadcast.params
+            rng = seeding.stream(1, "made up", task.round_num, task.client)
+            trained = Params(received.sigma + rng.random(WEIGHTS, np.float32), received.psi)
+            upload = wire.upload(trained, received, 0.0, 0.0, True)
+            embedding = rng.random(10, np.float32)
+            yield ClientResult(
+                task.client, task.broadcast.cost, task.plateau.lr, upload, task.plateau, embedding, Score(1.0, 0.5),
+                None, (), 1,
+            )  # fmt: skip
+
+
+def measure(num_clients: int, store: str) -> int:
+    """Peak resident bytes of a run in which (almost) every client takes part."""
+    from fedmatch_tf import runs, server, simulation
+    from fedmatch_tf.config import make_config
+    from fedmatch_tf.params import Params
+
+    with tempfile.TemporaryDirectory() as folder:
+        config = make_config(
+            "lc-biid-c10", num_clients=num_clients, frac_clients=COHORT / num_clients, store=store, output_path=folder,
+            num_rounds=3 * max(CLIENTS) // COHORT,
+        )  # fmt: skip
+        start = server.initial_state(config, Params(np.zeros(WEIGHTS, np.float32), np.zeros(WEIGHTS, np.float32)))
+        with runs.create(replace(config, workers=1, threads_per_worker=1), start, "") as run:
+            for record, state in simulation.run(config, start, MadeUp(), run.store):
+                run.add(record, state)
+            known = len(run.state.embeddings)
+    assert known >= 0.9 * num_clients, known
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def main() -> None:
+    if len(sys.argv) == 3:
+        print(measure(int(sys.argv[1]), sys.argv[2]))
+        return
+    model = 2 * 4 * WEIGHTS
+    print(f"Server's peak memory, {COHORT} clients a round, a model of {model / 1e6:.0f} MB (sigma and psi)")
+    for store in ("disk", "memory"):
+        peaks = []
+        for num_clients in CLIENTS:
+            command = [sys.executable, "-m", "benchmarks.memory", str(num_clients), store]
+            output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            peaks.append(int(output.split()[-1]))
+        few, many = peaks
+        print(
+            f"  --store {store:<6}  {CLIENTS[0]} clients {few / 1e6:5.0f} MB   {CLIENTS[1]} clients {many / 1e6:5.0f} MB"
+            f"   ratio {many / few:.2f}   {(many - few) / model / (CLIENTS[1] - CLIENTS[0]):.3f} models a further client"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -78,8 +78,8 @@ def main() -> None:
             peaks.append(int(output.split()[-1]))
         few, many = peaks
         print(
-            f"  --store {store:<6}  {CLIENTS[0]} clients {few / 1e6:5.0f} MB   {CLIENTS[1]} clients {many / 1e6:5.0f} MB"
-            f"   ratio {many / few:.2f}   {(many - few) / model / (CLIENTS[1] - CLIENTS[0]):.3f} models a further client"
+            f"  --store {store:<6}  {CLIENTS[0]} clients {few / 1e6:4.0f} MB  {CLIENTS[1]} clients {many / 1e6:5.0f} MB"
+            f"  ratio {many / few:.2f}  {(many - few) / model / (CLIENTS[1] - CLIENTS[0]):.3f} models a further client"
         )
 
 

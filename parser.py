@@ -67,6 +67,10 @@ def _build() -> argparse.ArgumentParser:
     for name, setting in settings().items():
         if setting.group not in groups:
             groups[setting.group] = parser.add_argument_group(setting.group)
+        if setting.kind is bool:
+            text = {"action": "store_true", "default": argparse.SUPPRESS, "help": setting.text}
+            groups[setting.group].add_argument(flag(name), dest=name, **text)
+            continue
         groups[setting.group].add_argument(
             flag(name),
             *ALIASES.get(name, []),

@@ -11,18 +11,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from data.files import Examples
-from data.loader import ClientData
+from data.loader import ClientData, EvalData
 from fedmatch_tf import networks, schedule, seeding, wire
 from fedmatch_tf.config import Config
 from fedmatch_tf.evaluate import Evaluator
-from fedmatch_tf.methods.fedmatch import FedMatch
+from fedmatch_tf.methods.method import Batch, Method
 from fedmatch_tf.params import Params
 from fedmatch_tf.tasks import ClientResult, ClientTask, Score, Step, TrainingError, name_of
 
@@ -31,59 +31,99 @@ class Client:
     """What a process needs to run any client: one model, its compiled steps, the evaluation data."""
 
     def __init__(
-        self, config: Config, model: Any, method: FedMatch, valid: Evaluator, test: Evaluator, probe: np.ndarray
+        self, config: Config, model: Any, method: Method, evaluator: Evaluator, evals: EvalData, probe: np.ndarray
     ) -> None:
         self._config, self._model, self._method = config, model, method
-        self._valid, self._test, self._probe = valid, test, probe
+        self._evaluator, self._evals, self._probe = evaluator, evals, probe
 
-    def update(self, task: ClientTask, data: ClientData) -> ClientResult:
-        """RunClient: one round of one client."""
-        received = task.broadcast.params
+    def update(self, task: ClientTask, data: ClientData, known: Examples | None = None) -> ClientResult:
+        """RunClient: one round of one client.
+
+        Args:
+            known: labelled data on which forgetting is measured, if it is.
+        """
+        config, received = self._config, task.broadcast.params
         helper_probs = self._helper_probs(task.broadcast, data.unlabeled)
         networks.write(self._model, received)
-        steps = self._train(task, data, helper_probs)
-        valid, trained = self._valid.score(), networks.read(self._model)
+        self._method.begin_round()
+        steps, known_acc = self._train(task, data, helper_probs, known)
+        valid, trained = self._evaluator.score(self._evals.valid), networks.read(self._model)
         check_result(trained, valid, name_of(task))
-        test = self._test.score() if clients_test(self._config) else None
-        config = self._config
-        upload = wire.upload(trained, received, config.l1_thres, config.delta_thres, config.scenario == "lc")
-        networks.write(self._model, upload.params)
-        embedding = self._method.embed(self._probe).numpy()[0]
+        test = self._evaluator.score(self._evals.test) if clients_test(config) else None
+        upload, embedding = self._upload(trained, received)
         plateau = schedule.advance(task.plateau, valid.loss, config.lr_patience, config.lr_factor, config.lr_min)
         labeled = 0 if data.labeled is None else len(data.labeled)
         return ClientResult(
             task.client, task.broadcast.cost, task.plateau.lr, upload, plateau, embedding, valid, test, steps,
-            num_examples=labeled + len(data.unlabeled),
+            num_examples=labeled + len(data.unlabeled), known_acc=known_acc,
         )  # fmt: skip
+
+    def _upload(self, trained: Params, received: Params) -> tuple[wire.Upload, np.ndarray | None]:
+        """(what is sent back, the embedding of the model that both sides then hold of the client)."""
+        config = self._config
+        if config.framework != "fedmatch":
+            return wire.full_upload(trained, shared=config.framework != "local"), None
+        with_sigma = config.scenario == "lc" or not config.decomposed
+        upload = wire.upload(trained, received, config.l1_thres, config.delta_thres, with_sigma)
+        networks.write(self._model, upload.params)
+        return upload, self._evaluator.embed(self._probe).numpy()[0]
 
     def _helper_probs(self, broadcast: wire.Broadcast, unlabeled: Examples) -> np.ndarray:
         """[helpers, unlabelled examples, classes]: helpers are frozen, so they predict once for the whole round."""
         probs = []
-        for psi in broadcast.helpers:
-            networks.write(self._model, Params(broadcast.params.sigma, psi))
+        for helper in broadcast.helpers:
+            sigma, psi = broadcast.params
+            networks.write(self._model, Params(sigma, helper) if len(psi) else Params(helper, psi))
             size = self._config.batch_size_test
             rows = [unlabeled.x[begin : begin + size] for begin in range(0, len(unlabeled), size)]
-            probs.append(np.concatenate([self._method.predict(x).numpy() for x in rows]))
+            probs.append(np.concatenate([self._evaluator.predict(x).numpy() for x in rows]))
         return np.array(probs, np.float32).reshape(len(probs), len(unlabeled), unlabeled.y.shape[1])
 
-    def _train(self, task: ClientTask, data: ClientData, helper_probs: np.ndarray) -> tuple[Step, ...]:
-        """The local epochs; values leave the device when all steps are done."""
-        config, method = self._config, self._method
-        lr = tf.constant(task.plateau.lr, tf.float32)
+    def _train(
+        self, task: ClientTask, data: ClientData, helper_probs: np.ndarray, known: Examples | None
+    ) -> tuple[tuple[Step, ...], tuple[float, float] | None]:
+        """The local epochs; values leave the device when all steps are done.
+
+        Returns: the steps, and the mean accuracy on `known` before and after the steps with unlabelled images.
+        """
         done: list[tuple[Any, np.ndarray | None]] = []
-        for epoch in range(config.num_epochs_client):
-            for step, (labeled, unlabeled) in enumerate(batches(config, data)):
-                if data.labeled is not None and labeled is not None:
-                    loss = method.supervised_step(data.labeled.x[labeled], data.labeled.y[labeled], lr)
-                    done.append((loss, None))
-                if unlabeled is not None:
-                    rng = seeding.stream(config.seed, "augment", task.round_num, task.client, epoch, step)
-                    seed = rng.integers(0, 2**31 - 1, 2, np.int32)
-                    x, y = data.unlabeled.x[unlabeled], data.unlabeled.y[unlabeled]
-                    done.append((method.unsupervised_step(x, helper_probs[:, unlabeled], seed, lr), y.argmax(axis=1)))
+        measured: list[tuple[float, float]] = []
+        for batch in self._batches(task, data, helper_probs):
+            for kind, step in self._method.client_steps(batch):
+                watched = known if kind == "u" else None
+                before = self._evaluator.score(watched).accuracy if watched is not None else 0.0
+                done.append((step(), batch.y_unlabeled.argmax(axis=1) if kind == "u" else None))  # type: ignore[union-attr]
+                if watched is not None:
+                    measured.append((before, self._evaluator.score(watched).accuracy))
         steps = tuple(_step(terms, truth) for terms, truth in done)
         check_finite(steps, name_of(task))
-        return steps
+        before_and_after = [sum(values) / len(measured) for values in zip(*measured)]
+        return steps, (before_and_after[0], before_and_after[1]) if measured else None
+
+    def _batches(self, task: ClientTask, data: ClientData, helper_probs: np.ndarray) -> Iterator[Batch]:
+        config = self._config
+        lr = tf.constant(task.plateau.lr, tf.float32)
+        pairs = batches(config, data)
+        for epoch in range(config.num_epochs_client):
+            for step, (labeled, unlabeled) in enumerate(pairs):
+                rng = seeding.stream(config.seed, "augment", task.round_num, task.client, epoch, step)
+                seed = rng.integers(0, 2**31 - 1, 2, np.int32)
+                part = (epoch * len(pairs) + step) / (config.num_epochs_client * len(pairs))
+                yield Batch(
+                    *_rows(data.labeled, labeled), *_rows(data.unlabeled, unlabeled),
+                    helper_probs[:, unlabeled or slice(0, 0)], seed, progress(config, task.round_num, part), lr,
+                )  # fmt: skip
+
+
+def _rows(examples: Examples | None, rows: slice | None) -> tuple[np.ndarray | None, np.ndarray | None]:
+    if examples is None or rows is None:
+        return None, None
+    return examples.x[rows], examples.y[rows]
+
+
+def progress(config: Config, round_num: int, part: float) -> tf.Tensor:
+    """How much of the whole training is done, `part` of this round included."""
+    return tf.constant((round_num + part) / config.num_rounds, tf.float32)
 
 
 def batches(config: Config, data: ClientData) -> list[tuple[slice | None, slice | None]]:

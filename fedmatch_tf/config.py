@@ -17,7 +17,12 @@ DATASETS = {
     "own": "your own images, given by --source",
 }
 FRAMEWORKS = ("fedavg", "fedprox", "local")
-LEARNERS = ("sl", "uda", "fixmatch")
+# Baselines: the name behind the framework's -> the class with its steps. A new method is one more line here.
+LEARNERS = {
+    "sl": "fedmatch_tf.methods.supervised:Supervised",
+    "uda": "fedmatch_tf.methods.uda:UDA",
+    "fixmatch": "fedmatch_tf.methods.fixmatch:FixMatch",
+}
 MODELS = ("fedmatch", *(f"{framework}-{learner}" for framework in FRAMEWORKS for learner in LEARNERS))
 SMALLEST_IMAGE = {"resnet9": 32, "alexnet": 19}  # what is left after a network's last pooling is one pixel
 ARCHITECTURES = tuple(SMALLEST_IMAGE)
@@ -129,6 +134,10 @@ class Config:
         choices=("always", "valid", "auto"),
     )
 
+    track_forgetting: bool = _setting(
+        bool, ROUNDS, "record the accuracy on labelled data before and after every unsupervised phase"
+    )
+
     lr: float = _setting(float, LEARNING, "initial learning rate", rule=POSITIVE)
     lr_patience: int = _setting(int, LEARNING, "rounds without a lower validation loss before lr falls", rule=POSITIVE)
     lr_factor: float = _setting(float, LEARNING, "what lr is then divided by", rule=ABOVE_ONE)
@@ -160,6 +169,9 @@ class Config:
     s2c_content: str = _setting(
         str, FEDMATCH, "what a client receives: all weights, or those that the cost counts", choices=("full", "counted")
     )
+    no_icc: bool = _setting(bool, FEDMATCH, "ablation: no inter-client consistency, so no helpers")
+    no_decomposition: bool = _setting(bool, FEDMATCH, "ablation: one set of parameters for both losses")
+    ablate_eval: bool = _setting(bool, FEDMATCH, "also test the global model with sigma only and with psi only")
     init_weights: str | None = _setting(
         str, FEDMATCH, ".npz with sigma_0 .. sigma_8, or the original's init_sig.npy", optional=True
     )
@@ -208,6 +220,26 @@ class Config:
         return self.task.split("-")[2]
 
     @property
+    def framework(self) -> str:
+        """`fedmatch`, `fedavg`, `fedprox` or `local`."""
+        return self.model.split("-")[0]
+
+    @property
+    def learner(self) -> str:
+        """`fedmatch`, or the baseline's: `sl`, `uda`, `fixmatch`."""
+        return self.model.split("-", 1)[-1]
+
+    @property
+    def decomposed(self) -> bool:
+        """Whether the network has sigma and psi, or one plain set of parameters."""
+        return self.framework == "fedmatch" and not self.no_decomposition
+
+    @property
+    def uses_helpers(self) -> bool:
+        """Whether clients receive other clients' parameters."""
+        return self.framework == "fedmatch" and not self.no_icc and self.num_helpers > 0
+
+    @property
     def clients_per_round(self) -> int:
         """How many clients take part in a round."""
         return round(self.num_clients * self.frac_clients)
@@ -224,6 +256,7 @@ COMMON: dict[str, Any] = {
     "lambda_s": 10.0, "lambda_i": 1e-2, "lambda_a": 1e-2, "lambda_l2": 10.0,
     "psi_factor": 0.2, "num_helpers": 2, "helper_interval": 10, "init_weights": None, "probe_image": None,
     "lambda_u": 1.0, "mu": 1e-2,
+    "no_icc": False, "no_decomposition": False, "ablate_eval": False, "track_forgetting": False,
     "gpu": None, "workers": None, "threads_per_worker": None, "backend": "process", "output_path": "outputs",
     "task_timeout": 3600.0, "task_tries": 3, "checkpoint_every": 1, "store": "auto",
 }  # fmt: skip
@@ -308,12 +341,12 @@ def continued(recorded: Config, given: Mapping[str, Any]) -> Config:
     conflicts = []
     for name, value in given.items():
         there = getattr(recorded, name)
-        more_rounds = name == "num_rounds" and value >= there and recorded.num_steps == 1
+        more_rounds = name == "num_rounds" and value >= there and not _depends_on_end(recorded)
         other_gpus = name == "gpu" and there is not None
         if value != there and not (name in FREE or more_rounds or other_gpus):
             why = ""
             if name == "num_rounds":
-                why = "; rounds are spread over the streaming steps" if recorded.num_steps > 1 else "; it may only grow"
+                why = f"; {_depends_on_end(recorded) or 'it may only grow'}"
             conflicts.append(f"{flag(name)}: the run has {there}, received {value}{why}")
     if conflicts:
         raise ConfigError(
@@ -323,6 +356,13 @@ def continued(recorded: Config, given: Mapping[str, Any]) -> Config:
     if ("gpu" in given or "backend" in given) and "workers" not in given:
         given = {**given, "workers": None}  # as many as the new backend would have
     return dataclasses.replace(recorded, **given)
+
+
+def _depends_on_end(config: Config) -> str:
+    """Why a round of this run depends on how many there are; empty if it doesn't."""
+    if config.num_steps > 1:
+        return "rounds are spread over the streaming steps"
+    return "the annealing of UDA is spread over the rounds" if config.learner == "uda" else ""
 
 
 def settings() -> dict[str, Setting]:
@@ -351,7 +391,7 @@ def check_value(name: str, value: Any, setting: Setting) -> None:
     if value is None and setting.optional:
         return
     accepted = (int, float) if setting.kind is float else setting.kind
-    if not isinstance(value, accepted) or isinstance(value, bool):
+    if not isinstance(value, accepted) or isinstance(value, bool) != (setting.kind is bool):
         raise ConfigError(f"{name}: expected {_KIND_NAMES[setting.kind]}, received {value!r}")
     if setting.kind is tuple and not (value and all(isinstance(item, int) for item in value)):
         raise ConfigError(f"{name}: expected ids as 0,1,2, received {value!r}")
@@ -365,7 +405,7 @@ def check_value(name: str, value: Any, setting: Setting) -> None:
         raise ConfigError(f"{name}: expected {_KIND_NAMES[setting.kind]} {setting.rule.text}, received {value!r}")
 
 
-_KIND_NAMES = {int: "a whole number", float: "a number", str: "a text", tuple: "ids"}
+_KIND_NAMES = {int: "a whole number", float: "a number", str: "a text", tuple: "ids", bool: "true or false"}
 
 
 def _check_together(config: Config) -> None:
@@ -394,6 +434,23 @@ def _check_together(config: Config) -> None:
         )
     if scenario == "ls" and config.batch_size_server < 1:
         raise ConfigError(f"--batch-size-server: expected at least 1 with {config.task}, received 0")
+    if config.uses_helpers and config.num_clients == 1:
+        raise ConfigError(
+            "--num-clients: expected at least 2 with helpers, received 1: nobody could help. "
+            "Use --no-icc (or --num-helpers 0), or more clients"
+        )
+    for name in ("no_icc", "no_decomposition", "ablate_eval"):
+        if getattr(config, name) and config.framework != "fedmatch":
+            raise ConfigError(f"{flag(name)}: is for --model fedmatch, received {config.model}")
+    if config.ablate_eval and config.no_decomposition:
+        raise ConfigError(
+            "--ablate-eval: tests sigma and psi apart, which --no-decomposition leaves out; use one of them"
+        )
+    if config.framework == "local" and config.eval_clients == "valid":
+        raise ConfigError(
+            f"--eval-clients: {config.model} has no global model, so its clients must test; expected always or auto, "
+            f"received valid"
+        )
     if scenario == "ls" and config.model.startswith("local-"):
         raise ConfigError(
             f"--model: {config.model} shares nothing, so in labels-at-server its clients would never see a label; "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import tensorflow as tf
@@ -13,19 +12,23 @@ from fedmatch_tf.tasks import Score
 
 
 class Evaluator:
-    """Scores a model on one fixed set, which stays on the device; one call, one transfer back."""
+    """Scores a model on any set; one call, one transfer back."""
 
-    def __init__(self, model: Any, examples: Examples, batch_size: int) -> None:
-        self._model = model
-        self._x, self._y = tf.constant(examples.x), tf.constant(examples.y)
-        self._batch_size = min(batch_size, len(examples))
+    def __init__(self, model: Any, batch_size: int) -> None:
+        self._model, self._batch_size = model, batch_size
+        shape, classes = [None, *model.input_shape[1:]], model.output_shape[-1]
+        signature = [tf.TensorSpec(shape, tf.uint8), tf.TensorSpec([None, classes])]
+        self._compiled = tf.function(self._means, signature, autograph=False)
+        images = [tf.TensorSpec(shape, tf.uint8)]
+        self.predict = tf.function(lambda x: model(scaled(x), training=True), images, autograph=False)
+        float_images = [tf.TensorSpec(shape, tf.float32)]
+        self.embed = tf.function(lambda image: model(image, training=True), float_images, autograph=False)
 
-    def score(self) -> Score:
+    def score(self, examples: Examples) -> Score:
         """Mean loss and accuracy over the set, with small elements of psi counted as 0."""
-        loss, accuracy = self._means(self._x, self._y)
+        loss, accuracy = self._compiled(examples.x, examples.y)
         return Score(float(loss), float(accuracy))
 
-    @partial(tf.function, autograph=False)
     def _means(self, x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Batch after batch on the device."""
         num_examples = tf.shape(x)[0]
@@ -40,6 +43,11 @@ class Evaluator:
         _, loss, correct = tf.while_loop(lambda begin, *_: begin < num_examples, one_more, (0, 0.0, 0.0))
         count = tf.cast(num_examples, tf.float32)
         return loss / count, correct / count
+
+
+def on_device(examples: Examples) -> Examples:
+    """The set as tensors that stay where the model is."""
+    return Examples(tf.constant(examples.x), tf.constant(examples.y))
 
 
 def scaled(x: tf.Tensor) -> tf.Tensor:

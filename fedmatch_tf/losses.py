@@ -46,3 +46,27 @@ def l2_towards_sigma(sigmas: Sequence[tf.Tensor], psis: Sequence[tf.Tensor]) -> 
 def weight_decay(variables: Sequence[tf.Tensor]) -> tf.Tensor:
     """Sum of squares over all kernels."""
     return tf.add_n([tf.reduce_sum(tf.square(variable)) for variable in variables])
+
+
+def tsa_threshold(progress: tf.Tensor, num_classes: int) -> tf.Tensor:
+    """UDA's training-signal annealing, exponential: from about 1 / classes to 1 as progress goes from 0 to 1."""
+    uniform = 1.0 / num_classes
+    return tf.exp(5.0 * (progress - 1.0)) * (1.0 - uniform) + uniform
+
+
+def annealed_cross_entropy(targets: tf.Tensor, probs: tf.Tensor, threshold: tf.Tensor) -> tf.Tensor:
+    """Mean CE over the rows whose right class has not more than the threshold's probability; 0 if there is none."""
+    probs = tf.clip_by_value(probs, _EPSILON, 1.0 - _EPSILON)
+    right = tf.reduce_sum(targets * probs, axis=-1)
+    learnt = tf.cast(right <= threshold, tf.float32)
+    return -tf.reduce_sum(learnt * tf.math.log(right)) / tf.maximum(tf.reduce_sum(learnt), 1.0)
+
+
+def consistency_kl(weak: tf.Tensor, strong: tf.Tensor) -> tf.Tensor:
+    """Mean over the rows of KL(p(weak view) || p(strong view))."""
+    return inter_client_kl(weak[tf.newaxis], strong)
+
+
+def proximal(variables: Sequence[tf.Tensor], reference: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Half the sum of squared differences between the parameters and those that were received."""
+    return 0.5 * tf.add_n([tf.reduce_sum(tf.square(now - then)) for now, then in zip(variables, reference)])

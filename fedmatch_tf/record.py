@@ -28,6 +28,7 @@ class ClientRecord(NamedTuple):
     valid: Score
     test: Score | None
     lr: float
+    known_acc: tuple[float, float] | None = None  # on labelled data, before and after the unsupervised phases
 
 
 class RoundRecord(NamedTuple):
@@ -36,7 +37,8 @@ class RoundRecord(NamedTuple):
     round_num: int
     task_step: int
     clients: tuple[ClientRecord, ...]
-    global_test: Score
+    global_test: Score  # mean over clients where they share nothing
+    part_tests: Mapping[str, Score]  # with sigma only and with psi only, if the run asks for it
     server_valid: Score | None  # labels-at-server: after the server's own epochs
     server_test: Score | None
     confident: float  # share of unlabelled rows that got a pseudo-label
@@ -61,6 +63,13 @@ def to_line(record: RoundRecord) -> dict[str, Any]:
     """The round's object in rounds.jsonl."""
     clients = record.clients
     tests = [client.test.accuracy for client in clients if client.test is not None]
+    known = [client.known_acc for client in clients if client.known_acc is not None]
+    extra: dict[str, Any] = {f"test_acc_{part}": score.accuracy for part, score in record.part_tests.items()}
+    if known:
+        extra["labeled_acc"] = {
+            "before": sum(before for before, _ in known) / len(known),
+            "after": sum(after for _, after in known) / len(known),
+        }
     return {
         "round": record.round_num,
         "task_step": record.task_step,
@@ -76,6 +85,7 @@ def to_line(record: RoundRecord) -> dict[str, Any]:
         "helpers": {str(client): list(helpers) for client, helpers in record.helpers.items()},
         "lr": sum(client.lr for client in clients) / len(clients),
         "seconds": round(record.seconds, 3),
+        **extra,
     }
 
 
@@ -109,12 +119,13 @@ class RecordFile:
 def _decode(fields: dict[str, Any]) -> RoundRecord:
     score = lambda values: None if values is None else Score(*values)  # noqa: E731
     clients = tuple(
-        ClientRecord(client, Cost(*s2c), Cost(*c2s), Score(*valid), score(test), lr)
-        for client, s2c, c2s, valid, test, lr in fields["clients"]
+        ClientRecord(client, Cost(*s2c), Cost(*c2s), Score(*valid), score(test), lr, known and (known[0], known[1]))
+        for client, s2c, c2s, valid, test, lr, known in fields["clients"]
     )
     helpers = {int(client): tuple(chosen) for client, chosen in fields["helpers"].items()}
     scores = {name: score(fields[name]) for name in ("global_test", "server_valid", "server_test")}
-    return RoundRecord(**{**fields, **scores, "clients": clients, "helpers": helpers})
+    parts = {name: Score(*values) for name, values in fields["part_tests"].items()}
+    return RoundRecord(**{**fields, **scores, "clients": clients, "helpers": helpers, "part_tests": parts})
 
 
 def append(path: Path, content: bytes, size: int) -> None:

@@ -18,6 +18,7 @@ from fedmatch_tf import helpers, schedule, seeding
 from fedmatch_tf.config import Config
 from fedmatch_tf.params import Params, weighted_mean
 from fedmatch_tf.schedule import Plateau
+from fedmatch_tf.tasks import ClientResult
 
 
 class ServerState(NamedTuple):
@@ -47,19 +48,24 @@ def sends_helpers(config: Config, round_num: int) -> bool:
 
 def helpers_of(config: Config, state: ServerState, client: int, round_num: int) -> tuple[int, ...]:
     """GetNearestNeighbors: the clients whose psi is sent along."""
-    if not sends_helpers(config, round_num):
+    if not (config.uses_helpers and sends_helpers(config, round_num)):
         return ()
     return helpers.choose_helpers(client, state.embeddings, config.num_helpers)
 
 
-def aggregate(
-    config: Config, state: ServerState, uploads: Sequence[Params], embeddings: Mapping[int, np.ndarray]
-) -> ServerState:
-    """The state after a round: uniform means, in the order of the uploads; in labels-at-server sigma stays."""
-    weights = [1.0] * len(uploads)
-    psi = weighted_mean([params.psi for params in uploads], weights)
-    sigma = state.params.sigma
-    if config.scenario == "lc":
-        sigma = weighted_mean([params.sigma for params in uploads], weights)
+def aggregate(config: Config, state: ServerState, results: Sequence[ClientResult]) -> ServerState:
+    """The state after a round, means taken in the order of the results.
+
+    Means are uniform, or by number of examples with FedAvg. FedMatch's sigma stays in labels-at-server, where only
+    the server trains it; clients that share nothing leave everything as it is.
+    """
+    uploads = [result.upload.params for result in results]
+    weights = [float(result.num_examples) if config.framework == "fedavg" else 1.0 for result in results]
+    sigma, psi = state.params
+    if config.framework != "local":
+        psi = weighted_mean([params.psi for params in uploads], weights)
+        if config.scenario == "lc" or not config.decomposed:
+            sigma = weighted_mean([params.sigma for params in uploads], weights)
+    embeddings = {result.client: result.embedding for result in results if result.embedding is not None}
     known = {**state.embeddings, **embeddings}
     return ServerState(state.rounds_done + 1, Params(sigma, psi), state.plateau, known)

@@ -9,8 +9,11 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+import numpy as np
+
 from fedmatch_tf import schedule, server, wire
 from fedmatch_tf.config import Config
+from fedmatch_tf.params import Params
 from fedmatch_tf.record import ClientRecord, RoundRecord
 from fedmatch_tf.server import ServerState
 from fedmatch_tf.store import Held, Store
@@ -41,12 +44,11 @@ def run(
         tasks = (_client_task(config, state, store, client, round_num, helpers[client]) for client in active)
         results = sorted(backend.map(tasks), key=lambda result: result.client)
         for result in results:
-            store.put(result.client, Held(result.upload.params, result.plateau))
+            store.put(result.client, _held(config, result))
         # Keep the embeddings; average sigma (labels-at-client) and psi, each on its own.
-        embeddings = {result.client: result.embedding for result in results}
-        state = server.aggregate(config, state, [result.upload.params for result in results], embeddings)
-        (test,) = backend.map([EvalTask(state.params)])
-        yield _record(config, round_num, results, helpers, trained, test, time.monotonic() - begin), state
+        state = server.aggregate(config, state, results)
+        tests = {test.name: test.score for test in backend.map(_eval_tasks(config, state))}
+        yield _record(config, round_num, results, helpers, trained, tests, time.monotonic() - begin), state
 
 
 def task_step(config: Config, round_num: int) -> int:
@@ -59,16 +61,44 @@ def _client_task(
 ) -> ClientTask:
     """What is sent to a client: differences to what it still holds, or everything on its first visit."""
     held = store.get(client)
-    if held is None:
+    plateau = held.plateau if held else schedule.start(config.lr, config.lr_patience)
+    if config.framework == "local":
+        message = wire.own_broadcast(held.params if held else state.params)
+    elif held is None or config.framework != "fedmatch":
         message = wire.full_broadcast(state.params)
-        plateau = schedule.start(config.lr, config.lr_patience)
     else:
-        psis = [other.params.psi for helper in helpers if (other := store.get(helper)) is not None]
+        others = [wire.helper_part(other.params) for helper in helpers if (other := store.get(helper)) is not None]
         message = wire.broadcast(
-            state.params, held.params, psis, config.l1_thres, config.delta_thres, config.s2c_content
+            state.params, held.params, others, config.l1_thres, config.delta_thres, config.s2c_content
         )
-        plateau = held.plateau
     return ClientTask(round_num, client, task_step(config, round_num), message, plateau)
+
+
+def _held(config: Config, result: ClientResult) -> Held:
+    """What must be known of the client in its next round: of plain federated averaging, its learning rate only."""
+    nothing = Params(np.zeros(0, np.float32), np.zeros(0, np.float32))
+    kept = config.framework in ("fedmatch", "local")
+    return Held(result.upload.params if kept else nothing, result.plateau)
+
+
+def _eval_tasks(config: Config, state: ServerState) -> list[EvalTask]:
+    """Tests of the global model: none if there isn't any, its two parts as well if the run asks for that."""
+    if config.framework == "local":
+        return []
+    tasks = [EvalTask(state.params)]
+    if config.ablate_eval:
+        sigma, psi = state.params
+        tasks += [
+            EvalTask(Params(sigma, np.zeros_like(psi)), "sigma"),
+            EvalTask(Params(np.zeros_like(sigma), psi), "psi"),
+        ]
+    return tasks
+
+
+def _mean_local_test(results: Sequence[ClientResult]) -> Score:
+    """What stands for the global model where clients share nothing: the mean over the round's clients."""
+    tests = [result.test for result in results if result.test is not None]
+    return Score(sum(test.loss for test in tests) / len(tests), sum(test.accuracy for test in tests) / len(tests))
 
 
 def _record(
@@ -77,21 +107,24 @@ def _record(
     results: Sequence[ClientResult],
     helpers: Mapping[int, Sequence[int]],
     trained: ServerResult | None,
-    test: Score,
+    tests: Mapping[str, Score],
     seconds: float,
 ) -> RoundRecord:
     steps = [step for result in results for step in result.steps]
     rows = sum(step.num_rows for step in steps)
     confident = sum(len(step.confident_rows) for step in steps)
     clients = tuple(
-        ClientRecord(result.client, result.s2c, result.upload.cost, result.valid, result.test, result.lr)
+        ClientRecord(
+            result.client, result.s2c, result.upload.cost, result.valid, result.test, result.lr, result.known_acc
+        )
         for result in results
     )
     return RoundRecord(
         round_num=round_num,
         task_step=task_step(config, round_num),
         clients=clients,
-        global_test=test,
+        global_test=tests["theta"] if tests else _mean_local_test(results),
+        part_tests={name: score for name, score in tests.items() if name != "theta"},
         server_valid=trained.valid if trained else None,
         server_test=trained.test if trained else None,
         confident=confident / rows if rows else 0.0,

@@ -56,7 +56,7 @@ class DiskStore:
         entry = self._entries.get(client)
         if entry is None:
             return None
-        vector = np.asarray(np.load(self._folder / file_name(client, entry), mmap_mode="r"))
+        vector = _mapped(self._folder / file_name(client, entry))
         return Held(Params(vector[: entry.num_sigma], vector[entry.num_sigma :]), entry.plateau)
 
     def put(self, client: int, held: Held) -> None:
@@ -133,13 +133,22 @@ def file_name(client: int, entry: Entry) -> str:
     return f"{client}-{entry.version}.npy"
 
 
+def _mapped(path: Path) -> np.ndarray:
+    """The vector, read as it is used; an empty one can't be mapped."""
+    mapped = np.load(path, mmap_mode="r" if path.stat().st_size > _HEADER else None)
+    return np.asarray(mapped)
+
+
+_HEADER = 128  # bytes of an .npy file of an empty vector
+
+
 def check_files(folder: Path, entries: Mapping[int, Entry]) -> None:
     """Raises DamagedFile unless every file is there and is what was written."""
     for client, entry in entries.items():
         path = folder / file_name(client, entry)
         try:
-            vector = np.load(path, mmap_mode="r")
-            whole = vector.dtype == np.float32 and vector.ndim == 1 and zlib.crc32(vector) == entry.crc
+            vector = _mapped(path)
+            whole = vector.dtype == np.float32 and vector.ndim == 1 and zlib.crc32(vector.data) == entry.crc
         except (OSError, ValueError, EOFError) as error:
             raise DamagedFile(f"{path}: {error}") from error
         if not whole:

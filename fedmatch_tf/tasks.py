@@ -53,11 +53,12 @@ class ClientResult(NamedTuple):
     lr: float  # that it trained with
     upload: Upload
     plateau: Plateau  # for its next round
-    embedding: np.ndarray  # float32 [classes]: softmax on the probe image
+    embedding: np.ndarray | None  # float32 [classes]: softmax on the probe image; None where nobody needs it
     valid: Score
     test: Score | None
     steps: tuple[Step, ...]
     num_examples: int  # labelled and unlabelled
+    known_acc: tuple[float, float] | None = None  # on labelled data, before and after the unsupervised phases
 
 
 class ServerTask(NamedTuple):
@@ -79,9 +80,17 @@ class ServerResult(NamedTuple):
 
 
 class EvalTask(NamedTuple):
-    """Test the global model."""
+    """Test a model."""
 
     params: Params
+    name: str = "theta"  # theta, or the part of it that these parameters are: sigma or psi
+
+
+class EvalResult(NamedTuple):
+    """What comes back from a test."""
+
+    name: str
+    score: Score
 
 
 class InitTask(NamedTuple):

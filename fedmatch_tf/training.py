@@ -10,7 +10,7 @@ from typing import Any, Callable
 from data.errors import DataError
 from fedmatch_tf import machine, runs, server, simulation
 from fedmatch_tf.backends.choose import check_backend, make_worker, open_backend
-from fedmatch_tf.config import Config, ConfigError
+from fedmatch_tf.config import Config
 from fedmatch_tf.display import Progress, RoundDisplay, summary
 from fedmatch_tf.interrupts import Interrupts
 from fedmatch_tf.partitions import ensure_partitions, fingerprint
@@ -27,8 +27,6 @@ def train(config: Config, quiet: bool, progress: Progress, worker: MakeWorker = 
     Args:
         worker: makes what runs the tasks, in the process where they run.
     """
-    if config.model != "fedmatch":
-        raise ConfigError(f"--model: {config.model} is not built yet; this version has fedmatch")
     config = machine.fill_in(config)
     check_backend(config)
     ensure_partitions(config, progress)

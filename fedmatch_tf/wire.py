@@ -106,6 +106,16 @@ def full_broadcast(params: Params) -> Broadcast:
     return Broadcast(params, (), Cost(1.0, psi, 0.0, params.sigma.nbytes + params.psi.nbytes))
 
 
+def own_broadcast(params: Params) -> Broadcast:
+    """A client that shares nothing goes on with its own parameters: nothing is sent."""
+    return Broadcast(params, (), Cost(0.0, 0.0, 0.0, 0))
+
+
+def helper_part(params: Params) -> np.ndarray:
+    """What a helper is known by: its psi, or all of its parameters where there is no psi."""
+    return params.psi if len(params.psi) else params.sigma
+
+
 def broadcast(
     server: Params, held: Params, helpers: Sequence[np.ndarray], l1_thres: float, delta_thres: float, content: str
 ) -> Broadcast:
@@ -119,8 +129,10 @@ def broadcast(
     held_psi = hard_threshold(held.psi, l1_thres)
     sigma = diff(server.sigma, held.sigma, delta_thres)
     psi = diff(hard_threshold(server.psi, l1_thres), held_psi, delta_thres)
-    bases = [np.where(helper != 0, held_psi, np.float32(0)) for helper in _thresholded(helpers, l1_thres)]
-    deltas = [diff(h, base, delta_thres) for h, base in zip(_thresholded(helpers, l1_thres), bases)]
+    own = held_psi if len(held_psi) else held.sigma
+    sparse = [hard_threshold(helper, l1_thres) if len(held_psi) else helper for helper in helpers]
+    bases = [np.where(helper != 0, own, np.float32(0)) for helper in sparse]
+    deltas = [diff(helper, base, delta_thres) for helper, base in zip(sparse, bases)]
     cost = Cost(
         len(sigma.places) / size,
         len(psi.places) / size,
@@ -133,15 +145,11 @@ def broadcast(
     return Broadcast(received, tuple(apply(base, delta) for base, delta in zip(bases, deltas)), cost)
 
 
-def _thresholded(vectors: Sequence[np.ndarray], l1_thres: float) -> list[np.ndarray]:
-    return [hard_threshold(vector, l1_thres) for vector in vectors]
-
-
 def upload(trained: Params, received: Params, l1_thres: float, delta_thres: float, with_sigma: bool) -> Upload:
     """What the client sends back: changes beyond the threshold; elsewhere both sides keep what was received.
 
     Args:
-        with_sigma: False in labels-at-server, where clients don't train sigma.
+        with_sigma: False where clients don't train sigma, as in labels-at-server.
     """
     size = len(received.sigma)
     psi = diff(hard_threshold(trained.psi, l1_thres), received.psi, delta_thres)
@@ -154,3 +162,8 @@ def upload(trained: Params, received: Params, l1_thres: float, delta_thres: floa
         params = params._replace(sigma=apply(received.sigma, sigma))
         cost = cost._replace(sigma=len(sigma.places) / size, num_bytes=cost.num_bytes + num_bytes(sigma))
     return Upload(params, cost)
+
+
+def full_upload(trained: Params, shared: bool) -> Upload:
+    """All weights, as plain federated averaging sends them; a client that shares nothing keeps them at no cost."""
+    return Upload(trained, Cost(1.0, 0.0, 0.0, trained.sigma.nbytes) if shared else Cost(0.0, 0.0, 0.0, 0))

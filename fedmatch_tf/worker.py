@@ -9,15 +9,16 @@ from typing import Any
 import tensorflow as tf
 
 from data import augment, loader
+from data.loader import EvalData
 from fedmatch_tf import networks, schedule, seeding
-from fedmatch_tf.client import Client, check_finite, check_result, clients_test, slices
+from fedmatch_tf.client import Client, check_finite, check_result, clients_test, progress, slices
 from fedmatch_tf.config import Config
-from fedmatch_tf.evaluate import Evaluator
+from fedmatch_tf.evaluate import Evaluator, on_device
 from fedmatch_tf.helpers import probe_image
 from fedmatch_tf.inputs import read_probe, read_sigma
-from fedmatch_tf.methods.fedmatch import FedMatch
+from fedmatch_tf.methods.method import make_method
 from fedmatch_tf.params import Params
-from fedmatch_tf.tasks import ClientTask, EvalTask, InitTask, ServerResult, ServerTask, Step, name_of
+from fedmatch_tf.tasks import ClientTask, EvalResult, EvalTask, InitTask, ServerResult, ServerTask, Step, name_of
 
 CACHE_BYTES = 256 * 2**20  # of clients' images, in every worker
 
@@ -31,29 +32,33 @@ class Worker:
         self._data = loader.ClientCache(self._partitions, CACHE_BYTES)
         shape = self._partitions.image_shape
         self._model = networks.build_network(
-            config.arch, shape, self._partitions.num_classes, decomposed=True, l1_thres=config.l1_thres
+            config.arch, shape, self._partitions.num_classes, config.decomposed, config.l1_thres
         )
         strong_view = augment.identity if config.augment == "none" else augment.rand_augment(config.equalize)
-        self._method = FedMatch(config, self._model, strong_view)
+        self._method = make_method(config, self._model, strong_view)
+        self._evaluator = Evaluator(self._model, config.batch_size_test)
         data = loader.load_eval(self._partitions)
-        self._valid = Evaluator(self._model, data.valid, config.batch_size_test)
-        self._test = Evaluator(self._model, data.test, config.batch_size_test)
+        self._evals = EvalData(on_device(data.valid), on_device(data.test))
         probe = (
             read_probe(Path(config.probe_image), shape)
             if config.probe_image
             else probe_image(seeding.stream(config.seed, "probe image"), tuple(shape))
         )
-        self._client = Client(config, self._model, self._method, self._valid, self._test, probe)
+        self._client = Client(config, self._model, self._method, self._evaluator, self._evals, probe)
 
     def run(self, task: Any) -> Any:
         """The task's result."""
         if isinstance(task, ClientTask):
-            return self._client.update(task, self._data.get(task.client, task.task_step))
+            data = self._data.get(task.client, task.task_step)
+            known = None
+            if self._config.track_forgetting:
+                known = self._server_data.labeled if data.labeled is None else data.labeled
+            return self._client.update(task, data, known)
         if isinstance(task, ServerTask):
             return self._server_epochs(task)
         if isinstance(task, EvalTask):
             networks.write(self._model, task.params)
-            return self._test.score()
+            return EvalResult(task.name, self._evaluator.score(self._evals.test))
         if isinstance(task, InitTask):
             return self._initial_params()
         raise TypeError(f"expected a task, received {type(task).__name__}")
@@ -61,8 +66,10 @@ class Worker:
     def _initial_params(self) -> Params:
         config, shapes = self._config, networks.kernel_shapes(self._model)
         if config.init_weights:
-            return networks.from_sigma(read_sigma(Path(config.init_weights), shapes), config.psi_factor, True)
-        return networks.initial_params(shapes, config.psi_factor, True, seeding.stream(config.seed, "initial weights"))
+            sigma = read_sigma(Path(config.init_weights), shapes)
+            return networks.from_sigma(sigma, config.psi_factor, config.decomposed)
+        rng = seeding.stream(config.seed, "initial weights")
+        return networks.initial_params(shapes, config.psi_factor, config.decomposed, rng)
 
     def _server_epochs(self, task: ServerTask) -> ServerResult:
         """Labels-at-server: sigma learns from the server's labelled set; validation drives the server's lr."""
@@ -70,15 +77,16 @@ class Worker:
         labeled = self._server_data.labeled
         networks.write(self._model, task.params)
         plateau, steps = task.plateau, []
-        for _ in range(config.num_epochs_server):
+        for epoch in range(config.num_epochs_server):
+            done = progress(config, task.round_num, epoch / config.num_epochs_server)
             lr = tf.constant(plateau.lr, tf.float32)
             rows = slices(len(labeled), config.batch_size_server)
-            losses = [self._method.server_step(labeled.x[part], labeled.y[part], lr) for part in rows]
+            losses = [self._method.server_step(labeled.x[part], labeled.y[part], done, lr) for part in rows]
             steps += [Step("s", float(loss)) for loss in losses]
             check_finite(steps, name_of(task))
-            valid = self._valid.score()
+            valid = self._evaluator.score(self._evals.valid)
             plateau = schedule.advance(plateau, valid.loss, config.lr_patience, config.lr_factor, config.lr_min)
-        test = self._test.score() if clients_test(config) else None
+        test = self._evaluator.score(self._evals.test) if clients_test(config) else None
         params = networks.read(self._model)
         check_result(params, valid, name_of(task))
         return ServerResult(params, plateau, tuple(steps), valid, test)

@@ -17,7 +17,17 @@ import numpy as np
 from fedmatch_tf import schedule, seeding, wire
 from fedmatch_tf.config import Config, make_config, settings
 from fedmatch_tf.params import Params
-from fedmatch_tf.tasks import ClientResult, ClientTask, EvalTask, InitTask, Score, ServerResult, ServerTask, Step
+from fedmatch_tf.tasks import (
+    ClientResult,
+    ClientTask,
+    EvalResult,
+    EvalTask,
+    InitTask,
+    Score,
+    ServerResult,
+    ServerTask,
+    Step,
+)
 
 SIZE = 1000
 
@@ -41,7 +51,7 @@ class StandIn:
             rng = seeding.stream(seed, "stand-in start")
             return Params(rng.random(SIZE, np.float32), rng.random(SIZE, np.float32))
         if isinstance(task, EvalTask):
-            return Score(float(task.params.psi.sum()), float(task.params.sigma[0] % 1))
+            return EvalResult(task.name, Score(float(task.params.psi.sum()), float(task.params.sigma[0] % 1)))
         if isinstance(task, ServerTask):
             rng = seeding.stream(seed, "stand-in server", task.round_num)
             params = Params(task.params.sigma + rng.random(SIZE, np.float32), task.params.psi)

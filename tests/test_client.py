@@ -161,7 +161,7 @@ def test_an_evaluation_is_the_mean_over_all_examples_whatever_the_batch() -> Non
     bench.restore()
     loss = -np.log(probs[np.arange(24), LABELS]).mean()
     for batch_size in (24, 10, 100):
-        score = Evaluator(bench.model, Examples(X, Y), batch_size).score()
+        score = Evaluator(bench.model, batch_size).score(Examples(X, Y))
         assert score.loss == pytest.approx(loss, rel=1e-4)
         assert score.accuracy == pytest.approx((probs.argmax(1) == LABELS).mean())
 

@@ -61,3 +61,31 @@ def test_the_gradient_of_the_inter_client_term_is_minus_the_ratio_of_helper_to_o
     with tf.GradientTape() as tape:
         loss = losses.inter_client_kl(tf.constant([[[0.25, 0.75]]]), probs)
     np.testing.assert_allclose(tape.gradient(loss, probs), [[-0.5, -1.5]], rtol=1e-5)
+
+
+def test_signal_annealing_rises_exponentially_from_chance_to_one() -> None:
+    threshold = [float(losses.tsa_threshold(tf.constant(progress), 10)) for progress in (0.0, 0.5, 1.0)]
+    # exp(-5) = 0.0067379, exp(-2.5) = 0.0820850: times 0.9, plus 0.1.
+    assert threshold == pytest.approx([0.1060641, 0.1738765, 1.0], rel=1e-5)
+
+
+def test_annealing_leaves_out_what_is_learnt_already() -> None:
+    targets = tf.constant([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    probs = tf.constant([[0.9, 0.1], [0.25, 0.75], [0.5, 0.5]])
+    value = float(losses.annealed_cross_entropy(targets, probs, tf.constant(0.6)))
+    assert value == pytest.approx((math.log(4) + math.log(2)) / 2)
+    assert float(losses.annealed_cross_entropy(targets, probs, tf.constant(1.0))) == pytest.approx(
+        (-math.log(0.9) + math.log(4) + math.log(2)) / 3
+    )
+    assert float(losses.annealed_cross_entropy(targets, probs, tf.constant(0.1))) == 0.0
+
+
+def test_consistency_is_the_kl_from_the_plain_to_the_strong_view() -> None:
+    weak, strong = tf.constant([[0.5, 0.5], [0.25, 0.75]]), tf.constant([[0.25, 0.75], [0.25, 0.75]])
+    # Row 0: 1/2 log 2 + 1/2 log(2/3) = 1/2 log(4/3); row 1: 0.
+    assert float(losses.consistency_kl(weak, strong)) == pytest.approx(0.25 * math.log(4 / 3))
+
+
+def test_the_proximal_term_is_half_the_squared_distance() -> None:
+    now, then = [tf.constant([1.0, 2.0]), tf.constant([[3.0]])], [tf.constant([0.0, 2.0]), tf.constant([[5.0]])]
+    assert float(losses.proximal(now, then)) == pytest.approx(2.5)  # (1 + 4) / 2

@@ -10,6 +10,8 @@ from fedmatch_tf.config import make_config
 from fedmatch_tf.helpers import choose_helpers, probe_image
 from fedmatch_tf.params import Params, hard_threshold, weighted_mean
 from fedmatch_tf.simulation import task_step
+from fedmatch_tf.tasks import ClientResult, Score
+from fedmatch_tf.wire import Cost, Upload
 
 CONFIG = make_config("lc-biid-c10")
 
@@ -73,16 +75,49 @@ def test_the_probe_image_is_noise_in_the_range_of_images() -> None:
     assert image.mean() == pytest.approx(0.497, abs=0.02)  # nearly symmetric around 125 / 255
 
 
-def test_sigma_and_psi_are_averaged_apart_and_sigma_stays_in_labels_at_server() -> None:
-    uploads = [Params(vector(1, 2), vector(0, 3)), Params(vector(3, 6), vector(1, 0))]
-    for task, sigma in (("lc-biid-c10", [2, 4]), ("ls-biid-c10", [9, 9])):
-        config = make_config(task)
-        start = server.initial_state(config, Params(vector(9, 9), vector(9, 9)))
-        after = server.aggregate(config, start, uploads, {4: np.ones(2)})
-        assert after.params.sigma.tolist() == sigma
-        assert after.params.psi.tolist() == [0.5, 1.5]
-        assert list(after.embeddings) == [4]
-        assert start.embeddings == {}
+def result(client: int, params: Params, num_examples: int) -> ClientResult:
+    free = Cost(0.0, 0.0, 0.0, 0)
+    embedding = np.full(2, client, np.float32)
+    plateau = schedule.start(0.1, 1)
+    return ClientResult(
+        client, free, 0.1, Upload(params, free), plateau, embedding, Score(1.0, 0.5), None, (), num_examples
+    )
+
+
+@pytest.mark.parametrize(
+    ("task", "model", "sigma", "psi"),
+    [
+        ("lc-biid-c10", "fedmatch", [2, 4], [0.5, 1.5]),  # uniform, sigma and psi apart
+        ("ls-biid-c10", "fedmatch", [9, 9], [0.5, 1.5]),  # the server alone trains sigma
+        ("lc-biid-c10", "fedprox-uda", [2, 4], [0.5, 1.5]),
+        ("ls-biid-c10", "fedprox-uda", [2, 4], [0.5, 1.5]),
+        ("lc-biid-c10", "fedavg-sl", [2.5, 5], [0.75, 0.75]),  # 10 and 30 examples: a quarter and three quarters
+        ("lc-biid-c10", "local-sl", [9, 9], [9, 9]),  # nothing is shared
+    ],
+)
+def test_what_becomes_of_the_uploads(task: str, model: str, sigma: list[float], psi: list[float]) -> None:
+    config = make_config(task, model=model)
+    start = server.initial_state(config, Params(vector(9, 9), vector(9, 9)))
+    results = [
+        result(4, Params(vector(1, 2), vector(0, 3)), 10),
+        result(7, Params(vector(3, 6), vector(1, 0)), 30),
+    ]
+    after = server.aggregate(config, start, results)
+    assert after.params.sigma.tolist() == sigma
+    assert after.params.psi.tolist() == psi
+    assert after.rounds_done == 1
+    assert list(after.embeddings) == [4, 7]
+    assert start.embeddings == {}
+
+
+def test_without_decomposition_the_one_set_of_parameters_is_averaged_in_labels_at_server_too() -> None:
+    config = make_config("ls-biid-c10", no_decomposition=True)
+    empty = np.zeros(0, np.float32)
+    start = server.initial_state(config, Params(vector(9, 9), empty))
+    after = server.aggregate(
+        config, start, [result(0, Params(vector(1, 2), empty), 1), result(1, Params(vector(3, 6), empty), 1)]
+    )
+    assert after.params.sigma.tolist() == [2, 4]
 
 
 def test_a_weighted_mean_follows_its_weights() -> None:

@@ -13,7 +13,7 @@ from fedmatch_tf import schedule, server, simulation, wire
 from fedmatch_tf.config import Config, make_config
 from fedmatch_tf.params import Params
 from fedmatch_tf.store import MemoryStore
-from fedmatch_tf.tasks import ClientResult, ClientTask, EvalTask, Score, ServerResult, ServerTask, Step
+from fedmatch_tf.tasks import ClientResult, ClientTask, EvalResult, EvalTask, Score, ServerResult, ServerTask, Step
 
 
 class Arithmetic:
@@ -28,7 +28,7 @@ class Arithmetic:
 
     def run(self, task: Any) -> Any:
         if isinstance(task, EvalTask):
-            return Score(float(task.params.psi.sum()), 0.5)
+            return EvalResult(task.name, Score(float(task.params.psi.sum()), float(task.params.sigma.sum())))
         if isinstance(task, ServerTask):
             params = Params(task.params.sigma + 10, task.params.psi)
             return ServerResult(params, task.plateau, (), Score(1.0, 0.1), None)
@@ -36,12 +36,16 @@ class Arithmetic:
         received = task.broadcast.params
         trained = Params(received.sigma + 1, received.psi + task.client)
         upload = wire.upload(trained, received, 0.0, 0.0, self.config.scenario == "lc")
+        if self.config.framework != "fedmatch":
+            upload = wire.full_upload(
+                Params(trained.sigma + task.client, received.psi), self.config.framework != "local"
+            )
         plateau = schedule.advance(task.plateau, 1.0, self.config.lr_patience, self.config.lr_factor, 0.0)
         embedding = np.array([task.client, 0.0], np.float32)
         steps = (Step("u", 1.0, num_rows=4, confident_rows=(0, 1), pseudo_labels=(3, 3), num_correct=1),)
         return ClientResult(
-            task.client, task.broadcast.cost, task.plateau.lr, upload, plateau, embedding, Score(1.0, 0.2), None, steps,
-            num_examples=10,
+            task.client, task.broadcast.cost, task.plateau.lr, upload, plateau, embedding, Score(1.0, 0.2),
+            Score(0.5, task.client / 10), steps, num_examples=1 + task.client,
         )  # fmt: skip
 
 
@@ -121,3 +125,63 @@ def test_a_client_of_the_paper_profile_gets_only_what_is_counted() -> None:
     _, backend = run(full)
     second = {task.client: task.broadcast for task in backend.tasks if task.round_num == 1}
     np.testing.assert_allclose(second[2].params.psi, 1, rtol=1e-6)
+
+
+EMPTY = np.zeros(0, np.float32)
+
+
+def run_plain(config: Config) -> tuple[list[Any], Arithmetic]:
+    start = server.initial_state(config, Params(np.zeros(3, np.float32), EMPTY))
+    backend = Arithmetic(config)
+    return list(simulation.run(config, start, backend, MemoryStore())), backend
+
+
+def test_fedavg_weighs_by_examples_fedprox_does_not_and_both_cost_all_each_way() -> None:
+    # Client c adds 1 + c and holds 1 + c examples, so of 3 clients: (1 x 1 + 2 x 2 + 3 x 3) / 6, and (1 + 2 + 3) / 3.
+    for model, step in (("fedavg-uda", 14 / 6), ("fedprox-uda", 2.0)):
+        rounds, backend = run_plain(replace(LC, model=model))
+        for number, (record, state) in enumerate(rounds, start=1):
+            np.testing.assert_allclose(state.params.sigma, number * step, rtol=1e-5)
+            assert record.helpers == {}
+            for client in record.clients:
+                assert (client.s2c.sum, client.c2s.sum) == (1.0, 1.0)
+                assert client.s2c.num_bytes == client.c2s.num_bytes == 12
+        lrs = [task.plateau.lr for task in backend.tasks if task.client == 1]
+        np.testing.assert_allclose(lrs, [0.9, 0.9, 0.3, 0.1])  # a client's learning rate lasts here, too
+
+
+def test_local_clients_go_on_with_their_own_and_report_their_mean() -> None:
+    rounds, backend = run_plain(replace(LC, model="local-sl", num_rounds=3))
+    for task in backend.tasks:
+        np.testing.assert_allclose(task.broadcast.params.sigma, task.round_num * (1 + task.client))
+        assert task.broadcast.cost.sum == task.broadcast.cost.num_bytes == 0
+    for record, state in rounds:
+        assert tuple(record.global_test) == pytest.approx((0.5, 0.1))  # the mean of 0, 0.1 and 0.2
+        assert record.clients[0].c2s.sum == 0
+        assert state.params.sigma.tolist() == [0, 0, 0]
+
+
+def test_parts_of_the_model_are_tested_when_asked_for() -> None:
+    rounds, _ = run(replace(LC, ablate_eval=True, num_rounds=1))
+    ((record, _),) = rounds
+    assert tuple(record.global_test) == pytest.approx((3, 3))
+    assert {name: tuple(score) for name, score in record.part_tests.items()} == {
+        "sigma": pytest.approx((0, 3)),
+        "psi": pytest.approx((3, 0)),
+    }
+
+
+def test_without_inter_client_consistency_nobody_is_helped() -> None:
+    rounds, backend = run(replace(LC, no_icc=True))
+    assert all(record.helpers == {} for record, _ in rounds)
+    assert all(task.broadcast.helpers == () for task in backend.tasks)
+
+
+def test_without_decomposition_a_helper_is_all_of_its_parameters() -> None:
+    config = replace(LC, no_decomposition=True, num_helpers=1, num_rounds=2)
+    start = server.initial_state(config, Params(np.zeros(3, np.float32), EMPTY))
+    backend = Arithmetic(config)
+    list(simulation.run(config, start, backend, MemoryStore()))
+    helped = {(task.round_num, task.client): task.broadcast.helpers for task in backend.tasks}
+    np.testing.assert_array_equal(helped[(1, 0)][0], [1, 1, 1])  # client 1's sigma after round 0
+    assert next(task for task in backend.tasks if task.round_num == 1).broadcast.cost.psi == 0

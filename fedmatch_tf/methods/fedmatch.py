@@ -13,33 +13,25 @@ Unsupervised (eq. 5), sigma fixed, for the rows of a batch u that the model is c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
 from fedmatch_tf import losses, networks
 from fedmatch_tf.config import Config
 from fedmatch_tf.evaluate import scaled
-
-
-class UnsupervisedTerms(NamedTuple):
-    """What one unsupervised step computed; icc and pseudo_ce before their lambdas."""
-
-    loss: tf.Tensor
-    icc: tf.Tensor
-    pseudo_ce: tf.Tensor
-    kept: tf.Tensor  # bool [batch]: rows that got a pseudo-label
-    pseudo_labels: tf.Tensor  # int64 [batch], -1 where there is none
+from fedmatch_tf.methods.method import Batch, ClientStep, Terms, descend
 
 
 class FedMatch:
-    """Compiled steps on one decomposed model. Holds no state but the model's variables."""
+    """Compiled steps on one decomposed model; without decomposition, both losses train the one set of parameters."""
 
     def __init__(self, config: Config, model: Any, augment: Any) -> None:
-        """augment: (images uint8 [n, h, w, c], rows [k], seed int32 [2]) -> those rows as their strong view."""
         self._config, self._model, self._augment = config, model, augment
         self._sigmas, self._psis = networks.sigmas(model), networks.psis(model)
+        self._unsupervised = self._psis or self._sigmas  # what unlabelled images train
         shape = [None, *model.input_shape[1:]]
         classes = model.output_shape[-1]
         images = tf.TensorSpec(shape, tf.uint8)
@@ -51,10 +43,25 @@ class FedMatch:
         # The server's step differs in one point only: small elements of psi count as 0, as in an evaluation.
         supervised = [images, targets, number]
         self.supervised_step = compiled(partial(self._supervised_step, training=True), supervised)
-        self.server_step = compiled(partial(self._supervised_step, training=False), supervised)
+        self._server_step = compiled(partial(self._supervised_step, training=False), supervised)
         self.unsupervised_step = compiled(self._unsupervised_step, [images, helper_probs, seed, number])
-        self.predict = compiled(lambda x: self._model(scaled(x), training=True), [images])
-        self.embed = compiled(lambda image: self._model(image, training=True), [tf.TensorSpec(shape, tf.float32)])
+
+    def begin_round(self) -> None:
+        """Nothing of an earlier round is needed."""
+
+    def client_steps(self, batch: Batch) -> Sequence[ClientStep]:
+        """Labels train sigma, then unlabelled images train psi."""
+        steps: list[ClientStep] = []
+        if batch.x_labeled is not None:
+            steps.append(("s", partial(self.supervised_step, batch.x_labeled, batch.y_labeled, batch.lr)))
+        if batch.x_unlabeled is not None:
+            step = partial(self.unsupervised_step, batch.x_unlabeled, batch.helper_probs, batch.seed, batch.lr)
+            steps.append(("u", step))
+        return steps
+
+    def server_step(self, x: tf.Tensor, y: tf.Tensor, progress: tf.Tensor, lr: tf.Tensor) -> tf.Tensor:
+        """One step on sigma at the server; the loss before it."""
+        return self._server_step(x, y, lr)
 
     def _supervised_step(self, x_labeled: tf.Tensor, y_labeled: tf.Tensor, lr: tf.Tensor, training: bool) -> tf.Tensor:
         """One step on sigma; the loss before it."""
@@ -63,25 +70,30 @@ class FedMatch:
             loss = self._config.lambda_s * losses.cross_entropy(y_labeled, probs)
             if self._config.wd:
                 loss += self._config.wd * losses.weight_decay(self._sigmas)
-        self._descend(self._sigmas, tape.gradient(loss, self._sigmas), lr)
+        descend(self._sigmas, tape.gradient(loss, self._sigmas), lr)
         return loss
 
-    def _unsupervised_step(
-        self, x: tf.Tensor, helper_probs: tf.Tensor, seed: tf.Tensor, lr: tf.Tensor
-    ) -> UnsupervisedTerms:
+    def _unsupervised_step(self, x: tf.Tensor, helper_probs: tf.Tensor, seed: tf.Tensor, lr: tf.Tensor) -> Terms:
         """One step on psi. helper_probs: [helpers, batch, classes], of frozen helper models; may be of no helpers."""
         config = self._config
         probs = self._model(scaled(x), training=True)
         kept = tf.reduce_max(probs, axis=-1) >= config.confidence
         labels = losses.agreement_labels(probs, helper_probs)
+        penalty, penalties = self._penalties()
+        icc, pseudo_ce = self._consistency_step(x, helper_probs, labels, kept, seed, lr)
+        descend(self._psis, penalties, lr)  # taken at the same psi as the gradients of the consistency step
+        loss = config.lambda_i * icc + config.lambda_a * pseudo_ce + penalty
+        return Terms(loss, icc, pseudo_ce, kept, tf.where(kept, tf.argmax(labels, axis=-1), -1))
+
+    def _penalties(self) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        """The last two terms of eq. 5 and their gradients; none without a psi."""
+        config = self._config
+        if not self._psis:
+            return tf.constant(0.0), []
         with tf.GradientTape() as tape:
             penalty = config.lambda_l1 * losses.l1(self._psis)
             penalty += config.lambda_l2 * losses.l2_towards_sigma(self._sigmas, self._psis)
-        penalties = tape.gradient(penalty, self._psis)
-        icc, pseudo_ce = self._consistency_step(x, helper_probs, labels, kept, seed, lr)
-        self._descend(self._psis, penalties, lr)  # taken at the same psi as the gradients of the consistency step
-        loss = config.lambda_i * icc + config.lambda_a * pseudo_ce + penalty
-        return UnsupervisedTerms(loss, icc, pseudo_ce, kept, tf.where(kept, tf.argmax(labels, axis=-1), -1))
+        return penalty, tape.gradient(penalty, self._psis)
 
     def _consistency_step(
         self, x: tf.Tensor, helper_probs: tf.Tensor, labels: tf.Tensor, kept: tf.Tensor, seed: tf.Tensor, lr: tf.Tensor
@@ -112,14 +124,8 @@ class FedMatch:
                 icc = tf.cond(has_icc, consistency, absent)
                 pseudo_ce = tf.cond(has_labels, agreement, absent)
                 loss = config.lambda_i * icc + config.lambda_a * pseudo_ce
-            self._descend(self._psis, tape.gradient(loss, self._psis), lr)
+            descend(self._unsupervised, tape.gradient(loss, self._unsupervised), lr)
             return icc, pseudo_ce
 
         icc, pseudo_ce = tf.cond(tf.logical_or(has_icc, has_labels), step, lambda: (absent(), absent()))
         return icc, pseudo_ce
-
-    @staticmethod
-    def _descend(variables: list[Any], gradients: list[tf.Tensor], lr: tf.Tensor) -> None:
-        """Plain SGD."""
-        for variable, gradient in zip(variables, gradients):
-            variable.assign_sub(lr * gradient)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -138,3 +140,22 @@ def test_one_client_alone_may_train_without_helpers() -> None:
     assert not make_config("lc-biid-c10", num_clients=1, no_icc=True).uses_helpers
     assert not make_config("lc-biid-c10", num_clients=1, num_helpers=0).uses_helpers
     assert make_config("lc-biid-c10", num_clients=1, model="fedavg-uda").clients_per_round == 1
+
+
+def test_the_documented_example_of_a_method_of_ones_own_trains(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "METHODS.md").read_text()
+    code, entry = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    for name in ("main.py", "parser.py", "data", "fedmatch_tf"):
+        source = ROOT / name
+        copy = shutil.copytree if source.is_dir() else shutil.copy
+        copy(source, tmp_path / name)
+    (tmp_path / "fedmatch_tf" / "methods" / "entropy.py").write_text(code)
+    config = tmp_path / "fedmatch_tf" / "config.py"
+    config.write_text(config.read_text().replace("LEARNERS = {\n", "LEARNERS = {\n" + entry, 1))
+    x, y = made_up_images(150, num_classes=5, size=20)
+    save_npz(tmp_path / "own.npz", x, y)
+    command = [sys.executable, "main.py", "--task=lc-biid-own", "--model=fedprox-entropy", "--source=own.npz", *TINY]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    lines = (tmp_path / result.stdout.splitlines()[-1] / "rounds.jsonl").read_text().splitlines()
+    assert [json.loads(line)["confident"] for line in lines] == [1.0, 1.0]

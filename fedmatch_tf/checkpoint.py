@@ -12,7 +12,7 @@ import json
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +28,8 @@ from fedmatch_tf.schedule import Plateau
 from fedmatch_tf.server import ServerState
 from fedmatch_tf.store import Entry, check_files, file_name
 
-STATE, PREVIOUS, RECORDS, CLIENTS, LOCK = "state.npz", "previous.npz", "records.jsonl", "clients", "lock"
+STATE, PREVIOUS, DAMAGED, RECORDS = "state.npz", "previous.npz", "damaged.npz", "records.jsonl"
+CLIENTS, LOCK = "clients", "lock"
 FORMAT = 1
 
 
@@ -82,10 +83,7 @@ def sync(folder: Path, checkpoint: Checkpoint, before: Mapping[int, Entry]) -> N
 
 
 def load(folder: Path) -> tuple[Checkpoint, str | None]:
-    """(the newest whole checkpoint, what was wrong with a newer one).
-
-    If the newest is damaged, the previous one takes its name, so that the next `save` can't replace the only whole one.
-    """
+    """(the newest whole checkpoint, what was wrong with a newer one). Changes nothing."""
     try:
         return _read(folder / STATE), None
     except Damaged as damage:
@@ -97,8 +95,14 @@ def load(folder: Path) -> tuple[Checkpoint, str | None]:
             f"{folder}: expected a whole checkpoint, found none: {problem}; {damage}. "
             f"The run can't go on from here; start it anew"
         ) from damage
-    (folder / PREVIOUS).replace(folder / STATE)
     return previous, problem
+
+
+def drop_newest(folder: Path) -> None:
+    """The previous checkpoint takes the damaged one's place: the next `save` must not replace the only whole one."""
+    with suppress(FileNotFoundError):
+        (folder / STATE).replace(folder / DAMAGED)
+    (folder / PREVIOUS).replace(folder / STATE)
 
 
 def _read(path: Path) -> Checkpoint:
@@ -108,7 +112,7 @@ def _read(path: Path) -> Checkpoint:
             arrays = {name: file[name] for name in file.files}
         about = json.loads(arrays["about"].tobytes())
         if about["format"] != FORMAT:
-            raise Damaged(f"{path}: expected format {FORMAT}, found {about['format']}: another version wrote it")
+            raise ConfigError(f"--resume: {path} is of another version of this program")
         embeddings = dict(zip(arrays["embedded"].tolist(), arrays["embeddings"]))
         params = Params(arrays["sigma"], arrays["psi"])
         state = ServerState(int(arrays["rounds_done"]), params, Plateau(*about["plateau"]), embeddings)
@@ -121,9 +125,9 @@ def _read(path: Path) -> Checkpoint:
         )
         check_files(path.parent / CLIENTS, clients)
         _check_records(path.parent / RECORDS, checkpoint.records)
-    except Damaged:
+    except (ConfigError, Damaged):
         raise
-    except (OSError, zipfile.BadZipFile, zlib.error, EOFError, KeyError, TypeError, ValueError) as error:
+    except (FileNotFoundError, zipfile.BadZipFile, zlib.error, EOFError, KeyError, TypeError, ValueError) as error:
         raise Damaged(f"{path}: {error}") from error
     return checkpoint
 
@@ -141,7 +145,7 @@ def locked(folder: Path) -> Iterator[None]:
     with (folder / LOCK).open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             raise ConfigError(
                 f"--resume: {folder.name} is being trained by another process; wait or stop it"
             ) from error

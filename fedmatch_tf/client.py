@@ -159,11 +159,11 @@ def check_finite(steps: Sequence[Step], where: str) -> None:
             )
 
 
-def check_result(params: Params, valid: Score, where: str) -> None:
-    """Raises TrainingError if the last step left weights or a validation loss that are not numbers."""
-    finite = math.isfinite(valid.loss) and all(np.isfinite(part).all() for part in params)
+def check_result(params: Params, score: Score, where: str) -> None:
+    """Raises TrainingError if weights, or the loss on validation or test data, are not numbers."""
+    finite = math.isfinite(score.loss) and all(np.isfinite(part).all() for part in params)
     if not finite:
-        raise TrainingError(f"expected finite weights, received NaN or infinity after {where}. A lower --lr may help")
+        raise TrainingError(f"expected finite weights, received NaN or infinity in {where}. A lower --lr may help")
 
 
 def clients_test(config: Config) -> bool:

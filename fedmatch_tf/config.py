@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
 SCENARIOS = {"lc": "labels-at-client", "ls": "labels-at-server"}
@@ -339,6 +340,7 @@ FREE = {
 def continued(recorded: Config, given: Mapping[str, Any]) -> Config:
     """The config of a run that goes on with these flags: machine settings may change, and there may be more rounds."""
     conflicts = []
+    given = _absolute(given)
     for name, value in given.items():
         there = getattr(recorded, name)
         more_rounds = name == "num_rounds" and value >= there and not _depends_on_end(recorded)
@@ -356,6 +358,21 @@ def continued(recorded: Config, given: Mapping[str, Any]) -> Config:
     if ("gpu" in given or "backend" in given) and "workers" not in given:
         given = {**given, "workers": None}  # as many as the new backend would have
     return dataclasses.replace(recorded, **given)
+
+
+def with_absolute_paths(config: Config) -> Config:
+    """The config as it means the same from every directory; results stay where --output-path says."""
+    return dataclasses.replace(config, **_absolute({name: getattr(config, name) for name in _INPUT_PATHS}))
+
+
+_INPUT_PATHS = ("source", "dataset_path", "init_weights", "probe_image")
+
+
+def _absolute(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: str(Path(value).absolute()) if name in _INPUT_PATHS and value is not None else value
+        for name, value in values.items()
+    }
 
 
 def _depends_on_end(config: Config) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Callable
 
 from fedmatch_tf.config import Config
@@ -82,14 +83,20 @@ class RoundDisplay:
         if self._live is not None:
             self._live.update(self._task, completed=done, description=text, left=left)
         elif not self._quiet:
-            print(f"{text}  {line['seconds']:.1f} s  {left}", file=sys.stderr, flush=True)
+            _say(f"{text}  {line['seconds']:.1f} s  {left}")
 
     def note(self, text: str) -> None:
         """A remark between the rounds."""
         if self._live is not None:
-            self._live.console.print(text, markup=False, highlight=False)
+            self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
         else:
-            print(text, file=sys.stderr, flush=True)
+            _say(text)
+
+
+def _say(text: str) -> None:
+    """A line on stderr; a reader who has gone away doesn't end a run."""
+    with suppress(BrokenPipeError):
+        print(text, file=sys.stderr, flush=True)
 
 
 def duration(seconds: float) -> str:

@@ -12,6 +12,7 @@ class Interrupts:
 
     def __init__(self, note: Callable[[str], None]) -> None:
         self._note = note
+        self._stopping = False
         self.asked = False
 
     def __enter__(self) -> Interrupts:
@@ -19,11 +20,19 @@ class Interrupts:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        if not self._stopping:
+            for number, handler in self._before.items():
+                signal.signal(number, handler)
+
+    def stop(self) -> None:
+        """Raises KeyboardInterrupt; from here on nothing interrupts the clearing up."""
+        self._stopping = True
+        for number in self._before:
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
 
     def _handle(self, number: int, _: Any) -> None:
         if self.asked or number == signal.SIGTERM:
-            raise KeyboardInterrupt
+            self.stop()
         self.asked = True
         self._note("Stopping after this round; Ctrl-C again stops at once")

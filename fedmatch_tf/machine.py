@@ -29,5 +29,6 @@ def fill_in(config: Config, cores: int | None = None) -> Config:
         workers = 1
     else:
         workers = config.workers or max(1, min(config.clients_per_round, cores // (config.threads_per_worker or 1)))
-    threads = config.threads_per_worker or max(1, cores // workers)
+    # A result may depend on the threads, so they depend on the machine and the task, never on workers or backend.
+    threads = config.threads_per_worker or max(1, cores // config.clients_per_round)
     return replace(config, workers=workers, threads_per_worker=threads)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import time
@@ -34,7 +35,7 @@ class Run:
         disk = DiskStore(check_pts / CLIENTS, start.clients)
         self._store = disk if _on_disk(config, start.state) else BufferedStore(disk)
         self._log = RunLog(folder, check_pts, config, self._records.read())
-        self._saved, self._clients = start.state.rounds_done, start.clients
+        self._saved, self._clients, self._settings = start.state.rounds_done, start.clients, start.settings
         self._thread = ThreadPoolExecutor(1)
         self._synced = self._thread.submit(checkpoint.sync, check_pts, start, {})
 
@@ -73,8 +74,16 @@ class Run:
         """
         if self.state.rounds_done == self._saved:
             return
-        clients = self._store.flush()
-        point = Checkpoint(asdict(self.config), versions(), self.partitions, self.state, clients, self._records.mark)
+        self._save()
+
+    def keep_settings(self) -> None:
+        """What the user has changed on resuming is on record before the first round, for whatever happens in it."""
+        if self._settings != asdict(self.config):
+            self._save()
+
+    def _save(self) -> None:
+        clients, self._settings = self._store.flush(), asdict(self.config)
+        point = Checkpoint(self._settings, versions(), self.partitions, self.state, clients, self._records.mark)
         self._synced.result()
         checkpoint.save(self._check_pts, point)
         self._synced = self._thread.submit(checkpoint.sync, self._check_pts, point, self._clients)
@@ -114,19 +123,23 @@ def reopen(folder: Path, given: Mapping[str, Any]) -> tuple[Run, list[str]]:
         folder: of its logs.
         given: settings that the user gives again or anew.
     """
-    output = folder.absolute().parent.parent
-    check_pts = output / "check_pts" / folder.absolute().name
-    if not check_pts.is_dir():
+    whole = Path(os.path.normpath(folder.absolute()))
+    folder = folder if folder.name == whole.name else whole  # `.` means the folder that it is
+    check_pts = whole.parent.parent / "check_pts" / whole.name
+    if whole.parent.name != "logs" or not check_pts.is_dir():
         raise ConfigError(
             f"--resume: expected the folder of a run, <output-path>/logs/<name>, that has a checkpoint in "
-            f"<output-path>/check_pts/<name>; received {folder}, and there is no {check_pts}"
+            f"<output-path>/check_pts/<name>; received {folder}"
         )
     with ExitStack() as lock:
         lock.enter_context(checkpoint.locked(check_pts))
         start, problem = checkpoint.load(check_pts)
         recorded = replace(_config(start.settings, folder), output_path=str(folder.parent.parent))
         config = machine.fill_in(continued(recorded, given))
-        notes = [f"The newest checkpoint is damaged ({problem}); going on from the one before"] if problem else []
+        notes = []
+        if problem:
+            checkpoint.drop_newest(check_pts)
+            notes.append(f"The newest checkpoint is damaged ({problem}); going on from the one before")
         changed = [f"{name} {start.versions.get(name)}, now {now}" for name, now in versions().items()
                    if start.versions.get(name) != now]  # fmt: skip
         if changed:

@@ -85,12 +85,13 @@ def _eval_tasks(config: Config, state: ServerState) -> list[EvalTask]:
     """Tests of the global model: none if there isn't any, its two parts as well if the run asks for that."""
     if config.framework == "local":
         return []
-    tasks = [EvalTask(state.params)]
+    last = state.rounds_done - 1
+    tasks = [EvalTask(last, state.params)]
     if config.ablate_eval:
         sigma, psi = state.params
         tasks += [
-            EvalTask(Params(sigma, np.zeros_like(psi)), "sigma"),
-            EvalTask(Params(np.zeros_like(sigma), psi), "psi"),
+            EvalTask(last, Params(sigma, np.zeros_like(psi)), "sigma"),
+            EvalTask(last, Params(np.zeros_like(sigma), psi), "psi"),
         ]
     return tasks
 

@@ -50,6 +50,7 @@ class DiskStore:
     def __init__(self, folder: Path, entries: Mapping[int, Entry]) -> None:
         folder.mkdir(exist_ok=True)
         self._folder, self._entries = folder, dict(entries)
+        self._named = {file_name(client, entry) for client, entry in entries.items()}  # by checkpoints
 
     def get(self, client: int) -> Held | None:
         """What the client held after its last round; None before its first."""
@@ -66,6 +67,8 @@ class DiskStore:
         entry = Entry(version, len(held.params.sigma), zlib.crc32(vector), held.plateau)
         with replacing(self._folder / file_name(client, entry)) as file:
             np.save(file, vector)
+        if client in self._entries and (old := file_name(client, self._entries[client])) not in self._named:
+            (self._folder / old).unlink()
         self._entries[client] = entry
 
     def flush(self) -> Mapping[int, Entry]:
@@ -74,9 +77,9 @@ class DiskStore:
 
     def prune(self, checkpoints: Iterable[Mapping[int, Entry]]) -> None:
         """Removes the files that none of these checkpoints names."""
-        named = {file_name(client, entry) for entries in checkpoints for client, entry in entries.items()}
+        self._named = {file_name(client, entry) for entries in checkpoints for client, entry in entries.items()}
         for path in self._folder.iterdir():
-            if path.name not in named:
+            if path.name not in self._named:
                 path.unlink()
 
 
@@ -149,7 +152,7 @@ def check_files(folder: Path, entries: Mapping[int, Entry]) -> None:
         try:
             vector = _mapped(path)
             whole = vector.dtype == np.float32 and vector.ndim == 1 and zlib.crc32(vector.data) == entry.crc
-        except (OSError, ValueError, EOFError) as error:
+        except (FileNotFoundError, ValueError, EOFError) as error:
             raise DamagedFile(f"{path}: {error}") from error
         if not whole:
             raise DamagedFile(f"{path}: its content is not what was written")

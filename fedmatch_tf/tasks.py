@@ -82,6 +82,7 @@ class ServerResult(NamedTuple):
 class EvalTask(NamedTuple):
     """Test a model."""
 
+    round_num: int
     params: Params
     name: str = "theta"  # theta, or the part of it that these parameters are: sigma or psi
 
@@ -103,4 +104,6 @@ def name_of(task: Any) -> str:
         return f"round {task.round_num + 1}, client {task.client}"
     if isinstance(task, ServerTask):
         return f"round {task.round_num + 1}, the server's epochs"
-    return {EvalTask: "test of the global model", InitTask: "starting weights"}.get(type(task), type(task).__name__)
+    if isinstance(task, EvalTask):
+        return f"round {task.round_num + 1}, test of the global model"
+    return "starting weights" if isinstance(task, InitTask) else type(task).__name__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, Callable
 from data.errors import DataError
 from fedmatch_tf import machine, runs, server, simulation
 from fedmatch_tf.backends.choose import check_backend, make_worker, open_backend
-from fedmatch_tf.config import Config
+from fedmatch_tf.config import Config, ConfigError, with_absolute_paths
 from fedmatch_tf.display import Progress, RoundDisplay, summary
 from fedmatch_tf.interrupts import Interrupts
 from fedmatch_tf.partitions import ensure_partitions, fingerprint
@@ -27,8 +28,9 @@ def train(config: Config, quiet: bool, progress: Progress, worker: MakeWorker = 
     Args:
         worker: makes what runs the tasks, in the process where they run.
     """
-    config = machine.fill_in(config)
+    config = machine.fill_in(with_absolute_paths(config))
     check_backend(config)
+    _check_output(Path(config.output_path))
     ensure_partitions(config, progress)
     display = RoundDisplay(config, quiet)
     with ExitStack() as stack:
@@ -54,6 +56,7 @@ def resume(
         if run.state.rounds_done < config.num_rounds:
             check_backend(config)
             _check_partitions(run, progress)
+            run.keep_settings()
             display.note(f"Going on after {run.state.rounds_done} of {config.num_rounds} rounds")
             _train_rounds(run, stack.enter_context(open_backend(config, display.note, worker)), display)
         else:
@@ -64,16 +67,23 @@ def resume(
 def _train_rounds(run: Run, backend: Backend, display: RoundDisplay) -> None:
     """The rounds that are left; however they end, the user learns how to go on."""
     try:
-        with display, Interrupts(display.note) as interrupts:
+        with Interrupts(display.note) as interrupts, display:
             for record, state in simulation.run(run.config, run.state, backend, run.store):
                 run.add(record, state)
                 display.show(run.lines[-1])
                 if interrupts.asked and state.rounds_done < run.config.num_rounds:
                     run.save()
-                    raise KeyboardInterrupt
+                    interrupts.stop()
     except BaseException:
         display.note(run.resume_command())
         raise
+
+
+def _check_output(path: Path) -> None:
+    """Raises now what writing there would raise after minutes; writes nothing."""
+    there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise ConfigError(f"--output-path: expected a folder that can be written to, received {path}")
 
 
 def _check_partitions(run: Run, progress: Progress) -> None:

@@ -58,7 +58,9 @@ class Worker:
             return self._server_epochs(task)
         if isinstance(task, EvalTask):
             networks.write(self._model, task.params)
-            return EvalResult(task.name, self._evaluator.score(self._evals.test))
+            score = self._evaluator.score(self._evals.test)
+            check_result(task.params, score, name_of(task))
+            return EvalResult(task.name, score)
         if isinstance(task, InitTask):
             return self._initial_params()
         raise TypeError(f"expected a task, received {type(task).__name__}")

@@ -20,12 +20,12 @@ from tests.conftest import assert_refused, run_main
         (1, {}, (1, 1)),
         (64, {}, (5, 12)),  # 5 clients a round: a sixth worker would have nothing to do
         (8, {"threads_per_worker": 4}, (2, 4)),
-        (8, {"workers": 2}, (2, 4)),
+        (64, {"workers": 2}, (2, 12)),  # never other threads for other workers: a result may depend on them
+        (64, {"backend": "inline"}, (1, 12)),
         (2, {"workers": 7}, (7, 1)),
         (2, {"threads_per_worker": 7}, (1, 7)),
         (8, {"workers": 3, "threads_per_worker": 5}, (3, 5)),
-        (8, {"backend": "inline"}, (1, 8)),
-        (8, {"gpu": (0, 3)}, (2, 4)),
+        (8, {"gpu": (0, 3)}, (2, 1)),
     ],
 )
 def test_workers_and_threads_follow_from_the_cores(

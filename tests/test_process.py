@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import time
@@ -43,9 +44,9 @@ def test_a_record_arrives_as_it_was_sent(arrays: list[np.ndarray]) -> None:
         "x" * 10,
         tuple(arrays) + tuple(array.T for array in arrays) + tuple(array[::2] for array in arrays if array.ndim),
     )
-    message = sharing.pack(record)
-    sharing.send(ours, message)
-    sharing.discard(message)
+    memory = sharing.pack(record)
+    sharing.send(ours, memory)
+    os.close(memory)
     received = sharing.receive(theirs)
     assert received.name == record.name
     for sent, got in zip(record.arrays, received.arrays):
@@ -57,17 +58,18 @@ def test_a_record_arrives_as_it_was_sent(arrays: list[np.ndarray]) -> None:
 
 
 def sharing_pipe() -> tuple[Any, Any]:
-    import multiprocessing
-
     return multiprocessing.Pipe()
 
 
 def test_arrays_do_not_go_through_the_pipe() -> None:
-    message = sharing.pack(Record("large", (np.zeros(10**6, np.float32), np.zeros(10**6, np.float32))))
-    assert len(message.head) < 2000
-    assert message.memory is not None
-    assert os.fstat(message.memory).st_size == 8 * 10**6
-    sharing.discard(message)
+    ours, theirs = sharing_pipe()
+    memory = sharing.pack(Record("large", (np.zeros(10**6, np.float32), np.zeros(10**6, np.float32))))
+    assert 8 * 10**6 <= os.fstat(memory).st_size < 8 * 10**6 + 2000
+    sharing.send(ours, memory)  # would block if it went through the pipe, as nobody reads
+    os.close(memory)
+    assert sharing.receive(theirs).arrays[1].shape == (10**6,)
+    ours.close()
+    theirs.close()
 
 
 def tasks(count: int, round_num: int = 0) -> Iterator[ClientTask]:
@@ -192,6 +194,22 @@ def test_a_worker_that_does_not_start_is_replaced(fault: str, notes: list[str]) 
         results = in_order(pool.map(tasks(5)))
     assert_same(results, expected(5))
     assert notes[0].startswith("start of worker 0: ")
+
+
+def fail_first(folder: str) -> Any:
+    """A worker whose slot fails to start the first time."""
+    slot = multiprocessing.current_process().name
+    marker = Path(folder) / slot
+    if not marker.exists():
+        marker.touch()
+        raise ValueError("first start")
+    return make_stand_in(CONFIG)
+
+
+def test_failed_starts_are_counted_for_each_worker(notes: list[str], tmp_path: Path) -> None:
+    with ProcessBackend(partial(fail_first, str(tmp_path)), [{}] * 3, 60.0, 2, notes.append) as pool:
+        while sum("first start" in note and "trying again" in note for note in notes) < 3:
+            assert len(list(pool.map(tasks(5)))) == 5
 
 
 def test_workers_that_never_start_end_the_run(notes: list[str]) -> None:

@@ -179,6 +179,8 @@ def test_the_parent_alone_killed_takes_its_workers_along(lc: list[str], tmp_path
     time.sleep(0.5)
     assert len(session(process.pid)) >= 3
     memory = set(Path("/dev/shm").glob("psm_*"))
+    stuck = next(pid for pid in session(process.pid) if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes())
+    os.kill(stuck, signal.SIGSTOP)  # not even one that can't run any code any more is left
     process.kill()
     code, _, _ = finish(process)  # checks that nothing is left
     assert code == -signal.SIGKILL
@@ -238,14 +240,24 @@ def test_ctrl_c_once_finishes_the_round_and_says_how_to_go_on(
     assert content(run(tmp_path, f"resume={command[3]}")) == expected
 
 
-@pytest.mark.parametrize("signals", [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM,)])
-def test_ctrl_c_twice_and_sigterm_stop_at_once(signals: tuple[int, ...], lc: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("signals", "pause"),
+    [
+        ((signal.SIGINT,) * 2, 0.5),
+        ((signal.SIGTERM,), 0.5),
+        ((signal.SIGINT,) * 5, 0.01),
+        ((signal.SIGTERM,) * 3, 0.01),
+    ],
+)
+def test_ctrl_c_twice_and_sigterm_stop_at_once(
+    signals: tuple[int, ...], pause: float, lc: list[str], tmp_path: Path
+) -> None:
     process = start(tmp_path, *lc, "workers=2", seconds=40)
     wait_for(process, lambda: list(tmp_path.glob("outputs/logs/*/config.json")))
     time.sleep(1)
     for number in signals:
         os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
-        time.sleep(0.5)
+        time.sleep(pause)
     code, _, errors = finish(process)  # long before a task would end
     assert code == 130, errors
     assert "Traceback" not in errors
@@ -383,10 +395,58 @@ def test_a_run_that_is_being_trained_cannot_be_resumed_as_well(lc: list[str], tm
     assert "is being trained by another process" in errors
 
 
-def test_what_is_not_a_run_is_refused(tmp_path: Path) -> None:
-    code, _, errors = finish(start(tmp_path, "resume=nowhere/logs/x"))
+@pytest.mark.parametrize("where", ["nowhere/logs/x", "moved/check_pts/{}", "moved/typo/{}", "moved/logs", "."])
+def test_what_is_not_a_run_is_refused(where: str, copy: tuple[Path, Path, Any], tmp_path: Path) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    code, _, errors = finish(start(tmp_path, f"resume={where.format(copy[0].name)}"))
     assert code == 2
     assert "expected the folder of a run, <output-path>/logs/<name>" in errors
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_run_is_resumed_from_inside_its_own_folder(copy: tuple[Path, Path, Any]) -> None:
+    folder, _, expected = copy
+    code, out, errors = finish(start(folder, "resume=."))
+    assert (code, Path(out.splitlines()[-1])) == (0, folder), errors
+    assert content(folder) == expected
+
+
+def test_a_damaged_checkpoint_stays_until_the_resume_is_accepted(copy: tuple[Path, Path, Any], tmp_path: Path) -> None:
+    folder, check_pts, expected = copy
+    damage(check_pts / "state.npz", "bit")
+    for _ in range(2):
+        code, _, errors = finish(start(tmp_path, f"resume={folder}", "lr=0.5"))
+        assert code == 2
+        assert "--lr: the run has 0.001" in errors
+    code, _, errors = finish(start(tmp_path, f"resume={folder}"))
+    assert "The newest checkpoint is damaged" in errors
+    assert (check_pts / "damaged.npz").exists()
+    assert content(folder) == expected
+
+
+def test_what_was_changed_on_resuming_is_kept_if_the_run_stops_again(
+    copy: tuple[Path, Path, Any], tmp_path: Path
+) -> None:
+    folder, _, _ = copy
+    process = start(tmp_path, f"resume={folder}", "num_rounds=20", seconds=30)
+    wait_until_it_goes_on(process)
+    time.sleep(1)
+    process.kill()
+    finish(process)
+    code, _, errors = finish(start(tmp_path, f"resume={folder}"))
+    assert code == 0
+    assert "Going on after 5 of 20 rounds" in errors
+    assert len((folder / "rounds.jsonl").read_text().splitlines()) == 20
+
+
+def test_versions_that_no_checkpoint_names_do_not_pile_up(lc: list[str], tmp_path: Path) -> None:
+    folder = run(tmp_path, *lc, "workers=1", "store=disk", "checkpoint_every=8", "num_rounds=7")
+    process = start(tmp_path, f"resume={folder}", "num_rounds=40", "checkpoint_every=33", seconds=0.02)
+    wait_for(process, lambda: len((folder / "rounds.jsonl").read_text().splitlines()) > 25)
+    files = list((tmp_path / "outputs" / "check_pts" / folder.name / "clients").glob("*.npy"))
+    process.kill()
+    finish(process)
+    assert len(files) <= 3 * 6  # at most two checkpoints' and the newest of six clients
 
 
 LIMIT = 4_500  # bytes of a file: less than a checkpoint of the stand-in has

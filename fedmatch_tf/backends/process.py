@@ -8,10 +8,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from collections import deque
@@ -54,6 +56,7 @@ class _Slot:
         self.ready = False
         self.job: _Job | None = None
         self.deadline = 0.0
+        self.failed_starts = 0
 
     @property
     def idle(self) -> bool:
@@ -81,7 +84,6 @@ class ProcessBackend:
     ) -> None:
         self._make_worker, self._timeout, self._tries, self._note = make_worker, timeout, tries, note
         self._slots = [_Slot(number, environment) for number, environment in enumerate(environments)]
-        self._failed_starts = 0
 
     def __enter__(self) -> ProcessBackend:
         try:
@@ -99,7 +101,7 @@ class ProcessBackend:
     def map(self, tasks: Iterable[Any]) -> Iterator[Any]:
         """The results, each as soon as it is there."""
         source, again = iter(tasks), deque[_Job]()
-        packed: tuple[_Job, sharing.Message] | None = None
+        packed: tuple[_Job, int] | None = None
         try:
             while True:
                 packed = packed or _pack_next(again, source)
@@ -117,7 +119,7 @@ class ProcessBackend:
                         again.extend(self._replace(slot, answer))
         finally:
             if packed is not None:
-                sharing.discard(packed[1])
+                os.close(packed[1])
             for slot in self._slots:
                 if slot.job is not None:  # nobody waits for it any more
                     _stop(slot)
@@ -131,6 +133,7 @@ class ProcessBackend:
             target=_serve,
             args=(theirs, dict(slot.environment), self._make_worker),
             name=f"fedmatch-worker-{slot.number}",
+            daemon=True,
         )
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
@@ -140,13 +143,13 @@ class ProcessBackend:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         slot.ready, slot.deadline = False, time.monotonic() + self._timeout
 
-    def _hand_over(self, slot: _Slot, job: _Job, message: sharing.Message) -> bool:
+    def _hand_over(self, slot: _Slot, job: _Job, memory: int) -> bool:
         """Whether the worker could be given the task; if it has died meanwhile, the next wait will see that."""
         try:
-            sharing.send(slot.connection, message)
+            sharing.send(slot.connection, memory)
         except OSError:
             return False
-        sharing.discard(message)
+        os.close(memory)
         slot.job, slot.deadline = job, time.monotonic() + self._timeout
         return True
 
@@ -176,7 +179,7 @@ class ProcessBackend:
             slot.process.join(_GRACE)
             return Failure("WorkerDied", _cause_of_death(slot.process.exitcode), "")
         if isinstance(answer, Ready):
-            slot.ready, self._failed_starts = True, 0
+            slot.ready, slot.failed_starts = True, 0
             return None
         return answer  # type: ignore[no-any-return]
 
@@ -192,10 +195,10 @@ class ProcessBackend:
             self._note(f"Worker {slot.number} {failure.text} between two tasks; a new one takes its place")
             return []
         if job is None:
-            self._failed_starts += 1
+            slot.failed_starts += 1
         else:
             job.tries += 1
-        tries = job.tries if job else self._failed_starts
+        tries = job.tries if job else slot.failed_starts
         if tries >= self._tries:
             error = failure.error(where)
             raise TrainingError(f"{error}\n{where} failed {tries} times (--task-tries)")
@@ -205,8 +208,8 @@ class ProcessBackend:
         return [job] if job else []
 
 
-def _pack_next(again: deque[_Job], source: Iterator[Any]) -> tuple[_Job, sharing.Message] | None:
-    """The next job with its message: one that has failed before the new ones."""
+def _pack_next(again: deque[_Job], source: Iterator[Any]) -> tuple[_Job, int] | None:
+    """The next job and its task in shared memory: one that has failed before the new ones."""
     if again:
         job = again.popleft()
     else:
@@ -221,8 +224,7 @@ def _stop(slot: _Slot) -> None:
     """Ends the slot's process. It has nothing to put in order, so it is killed."""
     if slot.process is not None and slot.process.pid is not None:
         slot.process.kill()
-        slot.process.join()
-        slot.process.close()
+        slot.process.join(_GRACE)  # the system ends it as soon as it can
     if slot.connection is not None:
         slot.connection.close()
     slot.process, slot.connection, slot.ready = None, None, False
@@ -242,7 +244,7 @@ def _serve(pipe: connection.Connection, environment: Mapping[str, str], make_wor
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     faulthandler.enable()
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _end_with_parent()
     try:
         worker = make_worker()
     except Exception as error:
@@ -262,14 +264,23 @@ def _serve(pipe: connection.Connection, environment: Mapping[str, str], make_wor
 
 
 def _say(pipe: connection.Connection, answer: Any) -> None:
-    message = sharing.pack(answer)
-    sharing.send(pipe, message)
-    sharing.discard(message)
+    memory = sharing.pack(answer)
+    sharing.send(pipe, memory)
+    os.close(memory)
 
 
 def _end_with_parent() -> None:
-    """Whatever this worker is doing, it ends when its parent does."""
+    """Whatever this worker is doing, even if it is stopped or stuck, it ends when its parent does."""
     parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if parent is not None:  # elsewhere, and if the parent has died before that call
+        threading.Thread(target=_exit_after, args=(parent,), daemon=True).start()
+
+
+def _exit_after(parent: Any) -> None:
+    parent.join()
+    os._exit(1)
+
+
+_PR_SET_PDEATHSIG = 1  # from Linux' sys/prctl.h

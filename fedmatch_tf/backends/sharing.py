@@ -1,69 +1,59 @@
-"""Records with large arrays between two processes: the record through a pipe, its arrays through shared memory.
+"""Records with large arrays between two processes, through shared memory.
 
-The memory has no name. It lives as long as a process holds its descriptor, so nothing can be left behind, whoever dies.
+A record is pickled without its arrays; both go into memory that has no name. What crosses the pipe is the memory's
+descriptor, in one piece, so a process that stops half-way can't keep the other waiting. The memory lives as long as a
+process holds a descriptor of it: nothing can be left behind, whoever dies.
 """
 
 from __future__ import annotations
 
 import os
 import pickle
+import struct
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable
 from multiprocessing import reduction
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-
-class Message(NamedTuple):
-    """A record ready to be sent."""
-
-    head: bytes  # the record without its arrays, and their sizes
-    memory: int | None  # descriptor of the arrays' memory
+_SIZE = struct.Struct("<q")
 
 
-def pack(record: Any) -> Message:
-    """Copies the record's arrays into shared memory."""
+def pack(record: Any) -> int:
+    """Copies the record into shared memory; its descriptor, to be closed by the caller."""
     buffers: list[pickle.PickleBuffer] = []
     body = pickle.dumps(record, protocol=5, buffer_callback=buffers.append)
     parts = [buffer.raw() for buffer in buffers]
-    sizes = [part.nbytes for part in parts]
-    memory = None
-    if any(sizes):
-        memory = _new_memory()
-        try:
-            _write(memory, parts)
-        except BaseException:
-            os.close(memory)
-            raise
-    return Message(pickle.dumps((body, sizes)), memory)
+    head = pickle.dumps((body, [part.nbytes for part in parts]))
+    memory = _new_memory()
+    try:
+        _write(memory, [memoryview(_SIZE.pack(len(head))), memoryview(head), *parts])
+    except BaseException:
+        os.close(memory)
+        raise
+    return memory
 
 
-def discard(message: Message) -> None:
-    """Gives back the memory of a message, sent or not."""
-    if message.memory is not None:
-        os.close(message.memory)
-
-
-def send(connection: Connection, message: Message) -> None:
-    """Sends a packed message; the receiver gets its own descriptor of the memory."""
-    connection.send_bytes(message.head)
-    if message.memory is not None:
-        reduction.send_handle(connection, message.memory, None)
+def send(connection: Connection, memory: int) -> None:
+    """Gives the receiver its own descriptor of a packed record."""
+    reduction.send_handle(connection, memory, None)
 
 
 def receive(connection: Connection) -> Any:
     """The next record, its arrays in memory of its own."""
-    body, sizes = pickle.loads(connection.recv_bytes())
-    buffers: list[np.ndarray] = [np.empty(size, np.uint8) for size in sizes]
-    if any(sizes):
-        memory = reduction.recv_handle(connection)
-        try:
-            _read(memory, buffers)
-        finally:
-            os.close(memory)
-    return pickle.loads(body, buffers=buffers)
+    memory = reduction.recv_handle(connection)
+    try:
+        (size,) = _SIZE.unpack(_read(memory, np.empty(_SIZE.size, np.uint8), 0).data)
+        body, sizes = pickle.loads(_read(memory, np.empty(size, np.uint8), _SIZE.size).data)
+        offset, arrays = _SIZE.size + size, []
+        for num_bytes in sizes:
+            arrays.append(_read(memory, np.empty(num_bytes, np.uint8), offset))
+            offset += num_bytes
+    finally:
+        os.close(memory)
+    return pickle.loads(body, buffers=arrays)
 
 
 def _new_memory() -> int:
@@ -73,18 +63,18 @@ def _new_memory() -> int:
         return os.dup(file.fileno())
 
 
-def _write(memory: int, parts: Sequence[memoryview]) -> None:
+def _write(memory: int, parts: Iterable[memoryview]) -> None:
     for part in parts:
         while part:
             part = part[os.write(memory, part) :]
 
 
-def _read(memory: int, buffers: Sequence[np.ndarray]) -> None:
-    offset = 0
-    for buffer in buffers:
-        view = buffer.data
-        while view:
-            count = os.preadv(memory, [view], offset)
-            if count == 0:
-                raise EOFError("shared memory ended before its arrays did")
-            view, offset = view[count:], offset + count
+def _read(memory: int, buffer: np.ndarray, offset: int) -> np.ndarray:
+    """Fills the buffer."""
+    view = buffer.data
+    while view:
+        count = os.preadv(memory, [view], offset)
+        if count == 0:
+            raise EOFError("shared memory ended before its record did")
+        view, offset = view[count:], offset + count
+    return buffer

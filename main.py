@@ -61,7 +61,6 @@ def _failure(error: Exception) -> int:
 
 
 def _run(command: Command) -> int:
-    from fedmatch_tf.config import ConfigError
     from fedmatch_tf.display import progress_for
 
     progress = progress_for(command.quiet)
@@ -77,7 +76,33 @@ def _run(command: Command) -> int:
 
         print(resume(Path(command.resume), command.given, command.quiet, progress))
         return DONE
-    raise ConfigError(f"--work-type {command.work_type}: not built yet; this version has train and gen_data")
+    if command.work_type == "reproduce":
+        return reproduce(command, progress)
+    output = Path(command.given.get("output_path", "outputs"))
+    if command.work_type == "compare":
+        from fedmatch_tf.report.compare import compare
+
+        print(compare(command.runs, Path(command.official or ""), output))
+    else:
+        from fedmatch_tf.report.build import report
+
+        print(report(command.runs, output, progress))
+    return DONE
+
+
+def reproduce(command: Command, progress: Progress) -> int:
+    """Lists experiments, prints their commands, or runs one and reports on it."""
+    from fedmatch_tf import reproduce as reproduction
+
+    if command.list_experiments:
+        print(reproduction.list_experiments(command.seeds, command.given))
+    elif command.dry_run:
+        for config in reproduction.plan(command.experiment or "", command.seeds, command.given):
+            print(reproduction.command(config))
+    else:
+        name = command.experiment or ""
+        print(reproduction.reproduce(name, command.seeds, command.given, command.quiet, progress))
+    return DONE
 
 
 def gen_data(config: Config, force: bool, quiet: bool, progress: Progress) -> int:

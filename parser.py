@@ -26,6 +26,12 @@ class Command:
     quiet: bool
     resume: str | None
     given: dict[str, Any]  # the settings that were given, by name
+    experiment: str | None  # reproduce
+    seeds: int
+    list_experiments: bool
+    dry_run: bool
+    runs: tuple[str, ...]  # report, compare
+    official: str | None  # compare
 
 
 def parse(arguments: Sequence[str]) -> Command:
@@ -34,7 +40,10 @@ def parse(arguments: Sequence[str]) -> Command:
     _refuse_unknown(parser, arguments)
     given = vars(parser.parse_args(arguments))
     work_type, force, quiet, resume = (given.pop(name) for name in ("work_type", "force", "quiet", "resume"))
+    experiment, seeds, listing, dry_run = (given.pop(name) for name in ("experiment", "seeds", "list", "dry_run"))
+    runs, official = tuple(given.pop("runs")), given.pop("official")
     config = None
+    _check_work(parser, work_type, experiment, listing, runs, official, given)
     if resume is not None and work_type != "train":
         parser.error(f"--resume: expected a training run to go on with, received --work-type {work_type}")
     if work_type in ("train", "gen_data") and resume is None:
@@ -44,7 +53,30 @@ def parse(arguments: Sequence[str]) -> Command:
             config = make_config(**given)
         except ConfigError as error:
             parser.error(str(error))
-    return Command(work_type, config, force, quiet, resume, given)
+    return Command(
+        work_type, config, force, quiet, resume, given, experiment, seeds, listing, dry_run, runs, official
+    )  # fmt: skip
+
+
+def _check_work(
+    parser: argparse.ArgumentParser, work_type: str, experiment: str | None, listing: bool, runs: Sequence[str],
+    official: str | None, given: dict[str, Any],
+) -> None:  # fmt: skip
+    """Flags that belong to one kind of work are given with it, and with no other."""
+    if work_type == "reproduce" and experiment is None and not listing:
+        parser.error("--experiment: expected a name with --work-type reproduce; --list shows them")
+    if work_type != "reproduce" and (experiment is not None or listing):
+        parser.error("--experiment and --list: are for --work-type reproduce")
+    if work_type in ("report", "compare"):
+        if not runs:
+            parser.error(f"--runs: expected folders of runs with --work-type {work_type}, for example outputs/logs/*")
+        other = [flag(name) for name in given if name != "output_path"]
+        if other:
+            parser.error(f"{other[0]}: has no meaning with --work-type {work_type}")
+    elif runs:
+        parser.error("--runs: is for --work-type report and compare")
+    if (official is not None) != (work_type == "compare"):
+        parser.error("--official: expected the original's log folder with --work-type compare, and only there")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -86,8 +118,20 @@ def _build() -> argparse.ArgumentParser:
     other = parser.add_argument_group("this command")
     other.add_argument("--resume", metavar="RUN", help="go on with the run in this folder")
     other.add_argument("--force", action="store_true", help="gen_data: replace partitions made with other settings")
+    other.add_argument("--experiment", metavar="NAME", help="reproduce: a table or figure of the paper")
+    other.add_argument("--seeds", type=_count, default=3, metavar="N", help="reproduce: seeds 1 to N; default: 3")
+    other.add_argument("--list", action="store_true", help="reproduce: the experiments and what they cost")
+    other.add_argument("--dry-run", action="store_true", help="reproduce: print the commands only")
+    other.add_argument("--runs", nargs="+", default=[], metavar="GLOB", help="report, compare: folders of runs")
+    other.add_argument("--official", metavar="FOLDER", help="compare: a log folder of the original")
     other.add_argument("--quiet", action="store_true", help="no progress display")
     return parser
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= 1000:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 to 1000, received {text!r}")
+    return int(text)
 
 
 _METAVARS = {int: "N", float: "X", str: "TEXT", tuple: "0,1"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from data.files import Examples
@@ -28,6 +29,12 @@ class Evaluator:
         """Mean loss and accuracy over the set, with small elements of psi counted as 0."""
         loss, accuracy = self._compiled(examples.x, examples.y)
         return Score(float(loss), float(accuracy))
+
+    def classes(self, examples: Examples) -> np.ndarray:
+        """The most probable class of each example, with small elements of psi counted as 0."""
+        begins = range(0, len(examples), self._batch_size)
+        parts = [examples.x[begin : begin + self._batch_size] for begin in begins]
+        return np.concatenate([self._model(scaled(x), training=False).numpy().argmax(axis=-1) for x in parts])
 
     def _means(self, x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Batch after batch on the device."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 from data import generator, manifest
 from data.errors import DataError
@@ -51,6 +52,20 @@ def ensure_partitions(config: Config, progress: Progress) -> None:
             f"{folder}: expected {config.num_clients} clients and {config.num_steps} steps, found files of "
             f"{partitions.num_clients} and {partitions.num_steps}. Give --num-clients and --num-steps to match"
         )
+
+
+def class_counts(config: Config) -> dict[str, Any] | None:
+    """Class names and the number of each client's unlabelled examples by class; None without a manifest."""
+    folder = Path(config.dataset_path) / config.task
+    if not (folder / manifest.NAME).exists():
+        return None
+    there = manifest.read_manifest(folder)
+    counts: dict[int, list[int]] = {}
+    for file in there.files.values():
+        if file.role == "unlabeled" and file.client is not None:
+            before = counts.get(file.client, [0] * len(file.class_counts))
+            counts[file.client] = [one + more for one, more in zip(before, file.class_counts)]
+    return {"class_names": list(there.class_names), "unlabeled": [counts[client] for client in sorted(counts)]}
 
 
 def fingerprint(config: Config) -> str:

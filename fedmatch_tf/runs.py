@@ -18,6 +18,7 @@ from fedmatch_tf import checkpoint, machine
 from fedmatch_tf.checkpoint import CLIENTS, RECORDS, Checkpoint
 from fedmatch_tf.config import Config, ConfigError, continued, make_config
 from fedmatch_tf.record import Mark, RecordFile, RoundRecord, RunLog, versions
+from fedmatch_tf.scalars import ScalarLog
 from fedmatch_tf.server import ServerState
 from fedmatch_tf.store import BufferedStore, DiskStore, Store
 
@@ -35,6 +36,7 @@ class Run:
         disk = DiskStore(check_pts / CLIENTS, start.clients)
         self._store = disk if _on_disk(config, start.state) else BufferedStore(disk)
         self._log = RunLog(folder, check_pts, config, self._records.read())
+        self._scalars = ScalarLog(folder / "tensorboard", self._log.lines)
         self._saved, self._clients, self._settings = start.state.rounds_done, start.clients, start.settings
         self._thread = ThreadPoolExecutor(1)
         self._synced = self._thread.submit(checkpoint.sync, check_pts, start, {})
@@ -65,6 +67,8 @@ class Run:
         if state.rounds_done % self.config.checkpoint_every == 0 or state.rounds_done == self.config.num_rounds:
             self.save()
         self._log.add(record)
+        self._scalars.add(self._log.lines[-1])
+        self._scalars.embeddings(state.embeddings)
 
     def save(self) -> None:
         """Writes a checkpoint unless there is one of this round; then removes what no checkpoint needs.

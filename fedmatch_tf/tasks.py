@@ -94,6 +94,12 @@ class EvalResult(NamedTuple):
     score: Score
 
 
+class ConfusionTask(NamedTuple):
+    """Which class the test examples of each class are taken for."""
+
+    params: Params
+
+
 class InitTask(NamedTuple):
     """Make the starting parameters, from the seed or from --init-weights."""
 
@@ -106,4 +112,6 @@ def name_of(task: Any) -> str:
         return f"round {task.round_num + 1}, the server's epochs"
     if isinstance(task, EvalTask):
         return f"round {task.round_num + 1}, test of the global model"
+    if isinstance(task, ConfusionTask):
+        return "confusion matrix"
     return "starting weights" if isinstance(task, InitTask) else type(task).__name__

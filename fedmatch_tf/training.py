@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Callable
 
 from data.errors import DataError
 from fedmatch_tf import machine, runs, server, simulation
+from fedmatch_tf.atomic import write_text
 from fedmatch_tf.backends.choose import check_backend, make_worker, open_backend
 from fedmatch_tf.config import Config, ConfigError, with_absolute_paths
 from fedmatch_tf.display import Progress, RoundDisplay, summary
 from fedmatch_tf.interrupts import Interrupts
-from fedmatch_tf.partitions import ensure_partitions, fingerprint
+from fedmatch_tf.partitions import class_counts, ensure_partitions, fingerprint
 from fedmatch_tf.runs import Run
 from fedmatch_tf.simulation import Backend
-from fedmatch_tf.tasks import InitTask
+from fedmatch_tf.tasks import ConfusionTask, InitTask
 
 MakeWorker = Callable[[Config], Any]
 
@@ -66,6 +68,11 @@ def resume(
 
 def _train_rounds(run: Run, backend: Backend, display: RoundDisplay) -> None:
     """The rounds that are left; however they end, the user learns how to go on."""
+    stopped = run.folder / "stopped.txt"
+    stopped.unlink(missing_ok=True)
+    counts = class_counts(run.config)
+    if counts is not None:
+        write_text(run.folder / "partition.json", json.dumps(counts))
     try:
         with Interrupts(display.note) as interrupts, display:
             for record, state in simulation.run(run.config, run.state, backend, run.store):
@@ -74,9 +81,20 @@ def _train_rounds(run: Run, backend: Backend, display: RoundDisplay) -> None:
                 if interrupts.asked and state.rounds_done < run.config.num_rounds:
                     run.save()
                     interrupts.stop()
-    except BaseException:
+            _write_confusion(run, backend, counts)
+    except BaseException as error:
         display.note(run.resume_command())
+        with suppress(OSError):
+            write_text(stopped, "Ctrl-C" if isinstance(error, KeyboardInterrupt) else f"{error}\n")
         raise
+
+
+def _write_confusion(run: Run, backend: Backend, counts: Mapping[str, Any] | None) -> None:
+    """What the final global model takes test images for, where there is a global model."""
+    if run.config.framework != "local":
+        (matrix,) = backend.map([ConfusionTask(run.state.params)])
+        names = counts["class_names"] if counts else [str(number) for number in range(len(matrix))]
+        write_text(run.folder / "confusion.json", json.dumps({"class_names": names, "matrix": matrix.tolist()}))
 
 
 def _check_output(path: Path) -> None:

@@ -6,6 +6,7 @@ import functools
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from data import augment, loader
@@ -18,7 +19,17 @@ from fedmatch_tf.helpers import probe_image
 from fedmatch_tf.inputs import read_probe, read_sigma
 from fedmatch_tf.methods.method import make_method
 from fedmatch_tf.params import Params
-from fedmatch_tf.tasks import ClientTask, EvalResult, EvalTask, InitTask, ServerResult, ServerTask, Step, name_of
+from fedmatch_tf.tasks import (
+    ClientTask,
+    ConfusionTask,
+    EvalResult,
+    EvalTask,
+    InitTask,
+    ServerResult,
+    ServerTask,
+    Step,
+    name_of,
+)
 
 CACHE_BYTES = 256 * 2**20  # of clients' images, in every worker
 
@@ -61,9 +72,19 @@ class Worker:
             score = self._evaluator.score(self._evals.test)
             check_result(task.params, score, name_of(task))
             return EvalResult(task.name, score)
+        if isinstance(task, ConfusionTask):
+            networks.write(self._model, task.params)
+            return self._confusion()
         if isinstance(task, InitTask):
             return self._initial_params()
         raise TypeError(f"expected a task, received {type(task).__name__}")
+
+    def _confusion(self) -> np.ndarray:
+        """Counts [truth, predicted] over the test data."""
+        predicted = self._evaluator.classes(self._evals.test)
+        truth = np.argmax(self._evals.test.y, axis=1)
+        classes = self._partitions.num_classes
+        return np.bincount(truth * classes + predicted, minlength=classes**2).reshape(classes, classes)
 
     def _initial_params(self) -> Params:
         config, shapes = self._config, networks.kernel_shapes(self._model)

@@ -20,6 +20,7 @@ from fedmatch_tf.params import Params
 from fedmatch_tf.tasks import (
     ClientResult,
     ClientTask,
+    ConfusionTask,
     EvalResult,
     EvalTask,
     InitTask,
@@ -50,6 +51,8 @@ class StandIn:
         if isinstance(task, InitTask):
             rng = seeding.stream(seed, "stand-in start")
             return Params(rng.random(SIZE, np.float32), rng.random(SIZE, np.float32))
+        if isinstance(task, ConfusionTask):
+            return np.eye(10, dtype=int)
         if isinstance(task, EvalTask):
             return EvalResult(task.name, Score(float(task.params.psi.sum()), float(task.params.sigma[0] % 1)))
         if isinstance(task, ServerTask):

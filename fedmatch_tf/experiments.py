@@ -1,0 +1,125 @@
+"""Every table and figure of the paper as a named list of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from fedmatch_tf.config import Config, ConfigError, flag, make_config, settings
+
+SSL = ("fedavg-uda", "fedprox-uda", "fedavg-fixmatch", "fedprox-fixmatch")
+ALL = ("fedavg-sl", "fedprox-sl", *SSL, "fedmatch")
+
+
+class Experiment(NamedTuple):
+    """What is run for a table or figure."""
+
+    name: str
+    what: str
+    runs: tuple[Mapping[str, Any], ...]  # settings that differ from the defaults
+
+
+def _runs(tasks: Iterable[str], models: Iterable[str], **given: Any) -> tuple[Mapping[str, Any], ...]:
+    return tuple({"task": task, "model": model, **given} for task in tasks for model in models)
+
+
+BATCH = ("lc-biid-c10", "ls-biid-c10", "lc-bimb-c10", "ls-bimb-c10")
+_FEDMATCH = {"task": "lc-biid-c10", "model": "fedmatch"}
+_LABELS = (
+    *_runs(["lc-biid-c10"], ("fedprox-uda", "fedprox-fixmatch", "fedmatch")),
+    {**_FEDMATCH, "no_decomposition": True},
+)
+EXPERIMENTS = {
+    experiment.name: experiment
+    for experiment in (
+        Experiment("batch", "Table 1: CIFAR-10, Batch-IID and Batch-NonIID, both scenarios", _runs(BATCH, ALL)),
+        Experiment(
+            "streaming",
+            "Table 2: Fashion-MNIST, Streaming-NonIID, both scenarios",
+            _runs(["lc-simb-fmnist"], ("local-sl", "local-uda", "local-fixmatch"))
+            + _runs(
+                ["lc-simb-fmnist", "ls-simb-fmnist"], ("fedprox-sl", "fedprox-uda", "fedprox-fixmatch", "fedmatch")
+            ),
+        ),
+        Experiment("curves", "accuracy curves of the batch tasks: the runs of Table 1", _runs(BATCH, ALL)),
+        Experiment(
+            "ablation-icc",
+            "ablation (a): without inter-client consistency",
+            ({**_FEDMATCH, "no_icc": True}, _FEDMATCH, *_runs(["lc-biid-c10"], SSL)),
+        ),
+        Experiment("ablation-parts", "ablation (b): sigma only and psi only", ({**_FEDMATCH, "ablate_eval": True},)),
+        Experiment(
+            "ablation-interference",
+            "ablation (c): accuracy on labelled data before and after unsupervised phases",
+            _runs(
+                ["lc-biid-c10"], ("fedprox-uda", "fedprox-fixmatch", "fedmatch"), track_forgetting=True, num_rounds=100
+            ),
+        ),
+        Experiment(
+            "ablation-labels",
+            "ablation (d) and the table of labels per class: 1, 5, 10, 20",
+            tuple({**run, "labels_per_class": labels} for labels in (1, 5, 10, 20) for run in _LABELS),
+        ),
+        Experiment(
+            "covid",
+            "COVID-19 radiography, both scenarios",
+            _runs(["lc-biid-covid", "ls-biid-covid"], ("fedprox-uda", "fedprox-fixmatch", "fedmatch")),
+        ),
+        Experiment(
+            "alexnet",
+            "AlexNet-like: streaming, and Batch-IID with 5, 10 and 20 % of the clients a round",
+            _runs(["lc-simb-fmnist", "ls-simb-fmnist"], ALL, arch="alexnet")
+            + tuple(
+                {**run, "frac_clients": fraction}
+                for fraction in (0.05, 0.1, 0.2)
+                for run in _runs(["lc-biid-c10"], ALL, arch="alexnet")
+            ),
+        ),
+        Experiment(
+            "communication",
+            "communication cost curves of FedMatch: batch and streaming, both scenarios",
+            _runs(["lc-biid-c10", "lc-simb-fmnist", "ls-biid-c10", "ls-simb-fmnist"], ("fedmatch",)),
+        ),
+    )
+}
+
+
+def configs(name: str, seeds: int, given: Mapping[str, Any]) -> list[Config]:
+    """The experiment's runs, seed after seed.
+
+    Args:
+        given: settings that replace the experiment's, such as fewer rounds or a smaller network.
+    """
+    if name not in EXPERIMENTS:
+        raise ConfigError(f"--experiment: expected one of {', '.join(EXPERIMENTS)}; received {name}")
+    for fixed in ("task", "model", "seed"):
+        if fixed in given:
+            raise ConfigError(f"{flag(fixed)}: is decided by the experiment; use --seeds for the number of seeds")
+    made = [
+        make_config(**{**run, **given, "seed": seed}) for seed in range(1, seeds + 1) for run in EXPERIMENTS[name].runs
+    ]
+    return list(dict.fromkeys(made))
+
+
+GFLOP = {"resnet9": 0.76, "alexnet": 0.76 / 16}  # forward, one 32x32 image
+TRAINING = 3.0  # a training pass over a forward pass
+RATE = 215.0  # GFLOP a second that rounds reach on two cores of an AMD EPYC
+DATASET_SIZES = {"c10": 60000, "fmnist": 70000, "covid": 2905, "digits": 1797}
+
+
+def hours(config: Config) -> float:
+    """A rough estimate for two cores: arithmetic of training and evaluation over a measured rate."""
+    size = DATASET_SIZES.get(config.dataset, 10000) - config.num_test - config.num_valid
+    share = size / config.num_clients / config.num_steps
+    tests = config.num_valid + (config.num_test if config.kind == "simb" or config.framework == "local" else 0)
+    views = {"sl": 1.0, "uda": 2.0, "fixmatch": 1.4, "fedmatch": 1.4}.get(config.learner, 1.5)
+    client = TRAINING * share * views * config.num_epochs_client + tests
+    server = TRAINING * 10 * config.labels_per_class if config.scenario == "ls" else 0.0
+    images = config.num_rounds * (config.clients_per_round * client + server + config.num_test)
+    return images * GFLOP[config.arch] * (config.image_size / 32) ** 2 / RATE / 3600
+
+
+def changed(config: Config) -> dict[str, Any]:
+    """The settings that differ from the task's defaults: what a command line needs."""
+    default = make_config(config.task, model=config.model, profile=config.profile)
+    return {name: getattr(config, name) for name in settings() if getattr(config, name) != getattr(default, name)}

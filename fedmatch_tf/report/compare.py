@@ -1,0 +1,188 @@
+"""--work-type compare: our runs beside the original's log folder. The original's files are untrusted."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from matplotlib.figure import Figure
+
+from data.errors import DataError
+from fedmatch_tf.config import ConfigError, make_config
+from fedmatch_tf.report import page, plots, results
+from fedmatch_tf.report.results import Result
+from fedmatch_tf.report.tables import Table
+
+MAX_BYTES = 200 * 2**20  # of one log file
+MAX_CLIENTS = 100_000
+
+
+class Original(NamedTuple):
+    """The original's logs: lists with an entry a round."""
+
+    folder: str
+    options: Mapping[str, Any]
+    accuracy: Sequence[float]
+    loss: Sequence[float]
+    s2c: Mapping[str, Sequence[float]]  # sum, sig, psi, hlp
+    c2s: Mapping[str, Sequence[float]]  # sum, sig, psi
+    clients: Mapping[int, Mapping[str, Sequence[float]]]  # valid_loss, valid_acc, test_loss, test_acc of each
+
+
+# Our name of a setting -> the original's, where they differ.
+NAMES = {"arch": "archi", "labels_per_class": "num_labels_per_class", "helper_interval": "h_interval"}
+COMPARED = (
+    "task", "model", "arch", "seed", "num_clients", "num_rounds", "frac_clients", "labels_per_class", "num_test",
+    "num_valid", "lr", "lr_patience", "lr_factor", "wd", "num_epochs_client", "num_epochs_server", "batch_size_client",
+    "batch_size_server", "batch_size_test", "num_helpers", "helper_interval", "confidence", "psi_factor", "lambda_s",
+    "lambda_i", "lambda_a", "lambda_l1", "lambda_l2", "l1_thres", "delta_thres",
+)  # fmt: skip
+# How far means may lie apart and still agree. Accuracy moves by three points from round to round in the original, too.
+TOLERANCE = {"accuracy (%)": 3.0, "loss": 0.15, "S2C": 0.1, "C2S": 0.05}
+
+
+def read_original(folder: Path) -> Original:
+    """The original's log folder."""
+    server = _load(folder / "server.txt")
+    scores = _mapping(server, "scores", folder)
+    clients = {}
+    for path in sorted(folder.glob("client-*.txt"))[:MAX_CLIENTS]:
+        number = path.stem.split("-", 1)[1]
+        if number.isdigit() and len(number) <= 9:
+            own = _mapping(_load(path), "scores", path)
+            clients[int(number)] = {
+                name: _numbers(own.get(name, []), path) for name in ("valid_loss", "valid_acc", "test_acc")
+            }
+    options = server.get("options", {})
+    if not isinstance(options, dict):
+        raise DataError(f"{folder}: expected a table `options` in server.txt, found {type(options).__name__}")
+    return Original(
+        str(folder),
+        options,
+        _numbers(scores.get("aggr_acc", []), folder),
+        _numbers(scores.get("aggr_lss", []), folder),
+        {name: _numbers(values, folder) for name, values in _mapping(server, "s2c", folder).items()},
+        {name: _numbers(values, folder) for name, values in _mapping(server, "c2s", folder).items()},
+        clients,
+    )
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise DataError(f"{path}: expected a log of at most {MAX_BYTES // 2**20} MB")
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DataError(
+            f"--official: expected the original's log folder with server.txt; {path}: {error.strerror}"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: expected JSON, as the original writes it: {str(error)[:200]}") from error
+    if not isinstance(content, dict):
+        raise DataError(f"{path}: expected a JSON object, found {type(content).__name__}")
+    return content
+
+
+def _mapping(content: Mapping[str, Any], name: str, where: Path) -> Mapping[str, Any]:
+    found = content.get(name)
+    if not isinstance(found, dict):
+        raise DataError(f"{where}: expected a table `{name}`, found {type(found).__name__}")
+    return found
+
+
+def _numbers(values: Any, where: Path) -> list[float]:
+    fine = isinstance(values, list) and all(
+        isinstance(value, (int, float)) and not isinstance(value, bool) for value in values
+    )
+    if not fine or not all(math.isfinite(value) for value in values):
+        raise DataError(f"{where}: expected lists of numbers")
+    return [float(value) for value in values]
+
+
+def compare(patterns: Sequence[str], official: Path, output: Path) -> Path:
+    """Writes the comparison of the runs that match with the original's; returns its folder."""
+    theirs = read_original(official)
+    ours = [result for result in results.find(patterns) if result.lines]
+    if not ours:
+        raise ConfigError(f"--runs: expected a run with at least one round; received {' '.join(patterns)}")
+    tables = [verdicts(ours, theirs), settings_table(ours[0], theirs)]
+    rounds = len(theirs.accuracy)
+    lead = (
+        f"{len(ours)} of our runs beside {theirs.folder} ({rounds} rounds). Verdicts are on means over the rounds that "
+        f"both have. The original fixes neither its clients nor its starting weights, so its own runs differ, too; "
+        f"and it counts a client's first visit against another client's weights, which shows in S2C."
+    )
+    return page.write(output, "compare.html", "Ours and the original", lead, tables, _figures(ours, theirs))
+
+
+def verdicts(ours: Sequence[Result], theirs: Original) -> Table:
+    """Each quantity's mean over common rounds, ours and theirs, and whether they agree."""
+    rows = []
+    for result in ours:
+        for name, mine, other in _quantities(result, theirs):
+            count = min(len(mine), len(other))
+            if not count:
+                rows.append([result.name, name, "", "", "", "not recorded by both", ""])
+                continue
+            left, right = math.fsum(mine[:count]) / count, math.fsum(other[:count]) / count
+            last = f"{mine[count - 1]:.4g} and {other[count - 1]:.4g} in round {count}"
+            allowed = TOLERANCE[name.split(",")[0]]
+            verdict = "agrees" if abs(left - right) <= allowed else "differs"
+            rows.append(
+                [
+                    result.name,
+                    name,
+                    f"{left:.4g}",
+                    f"{right:.4g}",
+                    f"{left - right:+.3g} (allowed {allowed:g})",
+                    last,
+                    verdict,
+                ]
+            )
+    head = ["run", "quantity", "ours, mean", "original, mean", "difference", "last common round", "verdict"]
+    return Table("verdicts", "Quantity by quantity", head, rows)
+
+
+def _quantities(result: Result, theirs: Original) -> Iterator[tuple[str, Sequence[float], Sequence[float]]]:
+    lines = result.lines
+    yield "accuracy (%)", [100 * line["test_acc"] for line in lines], [100 * value for value in theirs.accuracy]
+    yield "loss", [line["test_loss"] for line in lines], theirs.loss
+    for way, name, original in (("s2c", "S2C", theirs.s2c), ("c2s", "C2S", theirs.c2s)):
+        for mine, other in (("sum", "sum"), ("sigma", "sig"), ("psi", "psi"), ("helpers", "hlp")):
+            if other in original:
+                yield f"{name}, {mine}", [line[way][mine] for line in lines], original[other]
+
+
+def settings_table(result: Result, theirs: Original) -> Table:
+    """Every setting that differs between ours, the original's run and the two profiles."""
+    task = str(result.settings["task"])
+    profiles = {
+        name: make_config(task, profile=name) if task.split("-")[2] != "own" else None for name in ("official", "paper")
+    }
+    rows = []
+    for name in COMPARED:
+        mine, other = result.settings[name], theirs.options.get(NAMES.get(name, name), "")
+        paper = getattr(profiles["paper"], name) if profiles["paper"] else ""
+        same = (
+            isinstance(mine, (int, float))
+            and isinstance(other, (int, float))
+            and math.isclose(mine, other, rel_tol=1e-6)
+        )
+        if not same and mine != other:
+            rows.append([name.replace("_", "-"), str(paper), str(other)[:200], str(mine)])
+    return Table("settings", "Settings that differ", ["setting", "paper", "original", "ours"], rows)
+
+
+def _figures(ours: Sequence[Result], theirs: Original) -> Iterator[tuple[str, str, Figure]]:
+    """A figure a quantity."""
+    by_name = [{name: mine for name, mine, _ in _quantities(result, theirs)} for result in ours]
+    for name, _, original in _quantities(ours[0], theirs):
+        figure, axes = plots.new(f"{name}, ours and the original's")
+        plots.curve(axes, 0, "original", range(1, len(original) + 1), original)
+        for number, (result, quantities) in enumerate(zip(ours, by_name), start=1):
+            plots.curve(axes, number, result.name, range(1, len(result.lines) + 1), quantities[name])
+        plots.finish(axes, "round", name)
+        yield plots.file_name(name), name, figure

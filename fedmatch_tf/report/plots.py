@@ -1,0 +1,213 @@
+"""The report's figures, in one style: readable in print and by colour-blind people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from fedmatch_tf.report.results import Group, Result
+from fedmatch_tf.report.summary import Summary, band
+
+# Okabe and Ito's colours; every curve has its own dash pattern as well, for print without colour.
+COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+WIDTH = 6.4
+
+
+def all_figures(summaries: Sequence[Summary], results: Sequence[Result]) -> Iterator[tuple[str, str, Figure]]:
+    """(file name, title, figure) of every figure that the runs have data for."""
+    groups = [summary.group for summary in summaries if any(result.lines for result in summary.group.results)]
+    for task in dict.fromkeys(group.settings["task"] for group in groups):
+        of_task = [group for group in groups if group.settings["task"] == task]
+        yield from _curves(task, of_task)
+    for group in groups:
+        yield from _of_group(group)
+
+
+def _curves(task: str, groups: Sequence[Group]) -> Iterator[tuple[str, str, Figure]]:
+    """Figures that have all groups of a task in one picture."""
+    measures = [
+        ("test_acc", "accuracy", f"Test accuracy of the global model, {task}", "%"),
+        ("local_test_acc", "local-accuracy", f"Mean test accuracy of the clients, {task}", "%"),
+        ("confident", "confident", f"Unlabelled rows that get a pseudo-label, {task}", "%"),
+        ("pseudo_label_acc", "pseudo-labels", f"Pseudo-labels that are right, {task}", "%"),
+    ]
+    for name, file, title, unit in measures:
+        curves = [(_short(group), *band(group, name)) for group in groups]
+        if any(rounds for _, rounds, _, _ in curves):
+            figure, axes = new(title)
+            for number, (label, rounds, centre, width) in enumerate(curves):
+                if rounds:
+                    curve(axes, number, label, rounds, centre, width)
+            finish(axes, "round", unit)
+            yield f"{file}-{task}", title, figure
+    title = f"Learning rate, mean over a round's clients, {task}"
+    figure, axes = new(title)
+    for number, group in enumerate(groups):
+        rounds, centre, _ = band(group, "lr")
+        curve(axes, number, _short(group), rounds, [value / 100 for value in centre])
+    axes.set_yscale("log")
+    finish(axes, "round", "learning rate")
+    yield f"learning-rate-{task}", title, figure
+
+
+def _of_group(group: Group) -> Iterator[tuple[str, str, Figure]]:
+    """Figures of one group: costs by part, and of its first run: helpers, classes, confusion, ablations."""
+    name = file_name(group.label)
+    lines = next(result.lines for result in group.results if result.lines)
+    yield f"cost-{name}", f"Communication cost by part, {group.label}", _costs(group.label, lines)
+    if any("test_acc_sigma" in line for line in lines):
+        yield f"parts-{name}", f"sigma only and psi only, {group.label}", _parts(group)
+    if any("labeled_acc" in line for line in lines):
+        yield f"forgetting-{name}", f"Accuracy on labelled data, {group.label}", _forgetting(group.label, lines)
+    helped = _helpers_matrix(lines)
+    if helped is not None:
+        title = f"Who helps whom, {group.label}"
+        yield f"helpers-{name}", title, _matrix(title, helped, "helper", "client", "times")
+    result = next((result for result in group.results if result.confusion), None)
+    if result is not None and (drawn := _confusion(group.label, result.confusion or {})) is not None:
+        yield f"confusion-{name}", f"Confusion matrix of the final global model, {group.label}", drawn
+    result = next((result for result in group.results if result.partition), None)
+    if result is not None and (drawn := _classes(group.label, result.partition or {})) is not None:
+        yield f"classes-{name}", f"Unlabelled examples by client and class, {group.label}", drawn
+
+
+def new(title: str, height: float = 3.8) -> tuple[Figure, Axes]:
+    """A figure with one picture."""
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    axes = figure.subplots()
+    axes.set_title(_plain(title), loc="left", fontsize=10)
+    return figure, axes
+
+
+def _plain(text: str) -> str:
+    """Dollar signs as they are: no mathematics in names."""
+    return text.replace("$", r"\$")
+
+
+def curve(
+    axes: Axes, number: int, label: str, rounds: Sequence[int], centre: Sequence[float], width: Sequence[float] = ()
+) -> None:
+    """A line in the number's colour and dashes, in a band of the given width."""
+    colour, dash = COLOURS[number % len(COLOURS)], DASHES[number % len(DASHES)]
+    marker = "o" if len(rounds) == 1 else None
+    axes.plot(rounds, centre, color=colour, ls=dash, lw=1.6, label=_plain(label), marker=marker, ms=4)
+    if any(width):
+        low, high = np.subtract(centre, width), np.add(centre, width)
+        axes.fill_between(rounds, low, high, color=colour, alpha=0.18, lw=0)
+
+
+def finish(axes: Axes, x: str, y: str, legend: bool = True) -> None:
+    """Axes, grid and legend in the house's style."""
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
+    if legend:
+        axes.legend(fontsize=8, frameon=False)
+
+
+def _short(group: Group) -> str:
+    return group.label.split(": ", 1)[1]
+
+
+def file_name(label: str) -> str:
+    """The label with nothing but letters, digits and dashes."""
+    return "-".join("".join(letter if letter.isalnum() else " " for letter in label).split())[:100]
+
+
+def _costs(label: str, lines: Sequence[Mapping[str, Any]]) -> Figure:
+    figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
+    both = figure.subplots(1, 2, sharey=True)
+    for axes, way, title in zip(both, ("s2c", "c2s"), ("server to client", "client to server")):
+        for number, part in enumerate(("sum", "sigma", "psi", "helpers")):
+            values = [100 * line[way][part] for line in lines]
+            if part in ("sum", "sigma") or any(values):
+                curve(axes, number, part, range(1, len(lines) + 1), values)
+        axes.set_title(title, fontsize=9)
+        finish(axes, "round", "% of one parameter set" if way == "s2c" else "", legend=way == "s2c")
+    figure.suptitle(_plain(f"Communication cost, {label}"), x=0.01, ha="left", fontsize=10)
+    return figure
+
+
+def _parts(group: Group) -> Figure:
+    figure, axes = new(f"The global model and its parts, {group.label}")
+    names = (("test_acc", "sigma + psi"), ("test_acc_sigma", "sigma only"), ("test_acc_psi", "psi only"))
+    for number, (name, label) in enumerate(names):
+        curve(axes, number, label, *band(group, name))
+    finish(axes, "round", "test accuracy, %")
+    return figure
+
+
+def _forgetting(label: str, lines: Sequence[Mapping[str, Any]]) -> Figure:
+    figure, axes = new(f"Accuracy on labelled data around unsupervised phases, {label}")
+    tracked = [line for line in lines if "labeled_acc" in line]
+    rounds = [line["round"] + 1 for line in tracked]
+    for number, when in enumerate(("before", "after")):
+        curve(axes, number, when, rounds, [100 * line["labeled_acc"][when] for line in tracked])
+    finish(axes, "round", "%")
+    return figure
+
+
+def _helpers_matrix(lines: Sequence[Mapping[str, Any]]) -> np.ndarray | None:
+    """Times that each client (row) was helped by each other (column)."""
+    pairs = [(int(client), helper) for line in lines for client, chosen in line["helpers"].items() for helper in chosen]
+    size = max((max(pair) for pair in pairs), default=-1) + 1
+    if not 0 < size <= 10_000:
+        return None
+    counts = np.zeros((size, size), int)
+    for client, helper in pairs:
+        counts[client, helper] += 1
+    return counts
+
+
+def _matrix(title: str, values: np.ndarray, x: str, y: str, what: str, names: Sequence[str] | None = None) -> Figure:
+    figure, axes = new(title, height=5.0)
+    image = axes.imshow(values, cmap="cividis", aspect="auto" if values.shape[0] != values.shape[1] else "equal")
+    figure.colorbar(image, ax=axes, label=what, shrink=0.8)
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    if names is not None:
+        axes.set_xticks(range(len(names)), [_plain(name) for name in names], rotation=45, ha="right", fontsize=8)
+        if values.shape[0] == len(names):
+            axes.set_yticks(range(len(names)), [_plain(name) for name in names], fontsize=8)
+    if values.size <= 225:
+        middle = (values.max() + values.min()) / 2
+        for row, column in np.ndindex(values.shape):
+            value = values[row, column]
+            colour = "black" if value > middle else "white"
+            axes.text(column, row, f"{value}", ha="center", va="center", fontsize=7, color=colour)
+    return figure
+
+
+def _confusion(label: str, content: Mapping[str, Any]) -> Figure | None:
+    checked = _table(content.get("matrix"), content.get("class_names"))
+    if checked is None or checked[0].shape[0] != checked[0].shape[1]:
+        return None
+    title = f"Confusion matrix of the final global model, {label}"
+    return _matrix(title, checked[0], "predicted", "truth", "test examples", checked[1])
+
+
+def _classes(label: str, content: Mapping[str, Any]) -> Figure | None:
+    checked = _table(content.get("unlabeled"), content.get("class_names"))
+    if checked is None:
+        return None
+    title = f"Unlabelled examples by client and class, {label}"
+    return _matrix(title, checked[0], "class", "client", "examples", checked[1])
+
+
+def _table(rows: Any, names: Any) -> tuple[np.ndarray, list[str]] | None:
+    """(counts [rows, classes], class names), or None if it is anything else."""
+    try:
+        values = np.array(rows, dtype=int)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    if values.ndim != 2 or not isinstance(names, list) or values.shape[1] != len(names) or not values.size:
+        return None
+    return values, [str(name)[:30] for name in names]

@@ -1,0 +1,84 @@
+"""Means and deviations over the seeds of a group of runs, and the paper's value beside them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fedmatch_tf.paper import Reported, reported
+from fedmatch_tf.report.results import Group
+
+
+class Mean(NamedTuple):
+    """A mean over runs; the deviation is that of a sample, None with one run."""
+
+    value: float
+    deviation: float | None
+
+
+class Summary(NamedTuple):
+    """A group's figures; None where no finished run has any."""
+
+    group: Group
+    final: Mean | None  # percent
+    best: Mean | None  # percent
+    local: Mean | None  # percent: mean of the clients after their training, in the last round
+    s2c: Mean | None  # share of one parameter set, mean over rounds
+    c2s: Mean | None
+    megabytes: Mean | None  # a client's round, both ways
+    minutes: Mean | None
+    paper: Reported | None
+
+    @property
+    def difference(self) -> float | None:
+        """Our accuracy minus the paper's, in points; of the same measure, global or local."""
+        ours = self.local if self.paper and self.paper.local else self.final
+        return None if self.paper is None or ours is None else ours.value - self.paper.accuracy
+
+
+def mean(values: Sequence[float]) -> Mean | None:
+    """The mean and sample deviation."""
+    if not values:
+        return None
+    centre = math.fsum(values) / len(values)
+    if len(values) == 1:
+        return Mean(centre, None)
+    variance = math.fsum((value - centre) ** 2 for value in values) / (len(values) - 1)
+    return Mean(centre, math.sqrt(variance))
+
+
+def summarise(group: Group) -> Summary:
+    """The figures of the group's finished runs."""
+    runs = [result.lines for result in group.finished]
+    local = [lines[-1]["local_test_acc"] for lines in runs]
+    return Summary(
+        group,
+        final=mean([100 * lines[-1]["test_acc"] for lines in runs]),
+        best=mean([100 * max(line["test_acc"] for line in lines) for lines in runs]),
+        local=mean([100 * value for value in local if value is not None]),
+        s2c=mean([_average(lines, "s2c", "sum") for lines in runs]),
+        c2s=mean([_average(lines, "c2s", "sum") for lines in runs]),
+        megabytes=mean([(_average(lines, "s2c", "bytes") + _average(lines, "c2s", "bytes")) / 1e6 for lines in runs]),
+        minutes=mean([math.fsum(line["seconds"] for line in lines) / 60 for lines in runs]),
+        paper=reported(group.settings),
+    )
+
+
+def _average(lines: Sequence[Mapping[str, Any]], way: str, what: str) -> float:
+    return math.fsum(line[way][what] for line in lines) / len(lines)
+
+
+def band(group: Group, name: str) -> tuple[list[int], list[float], list[float]]:
+    """(rounds from 1, means, deviations) in percent over the group's runs, finished or not, as far as all have got."""
+    runs = [result.lines for result in group.results if result.lines]
+    length = min((len(lines) for lines in runs), default=0)
+    rounds, centres, widths = [], [], []
+    for number in range(length):
+        values = [100 * lines[number][name] for lines in runs if lines[number].get(name) is not None]
+        centre = mean(values)
+        if centre is not None:
+            rounds.append(number + 1)
+            centres.append(centre.value)
+            widths.append(centre.deviation or 0.0)
+    return rounds, centres, widths

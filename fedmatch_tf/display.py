@@ -6,9 +6,11 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any, Callable
 
 from fedmatch_tf.config import Config
+from fedmatch_tf.paper import reported
 
 # (items, their number or 0 if unknown, what is done) -> the same items, shown as they go by
 Progress = Callable[[Iterable[Any], int, str], Iterable[Any]]
@@ -45,45 +47,69 @@ def _lines(items: Iterable[Any], total: int, what: str) -> Iterator[Any]:
 
 
 class RoundDisplay:
-    """The rounds of a run as they end, on stderr: one live line in a terminal, a line a round elsewhere."""
+    """The rounds of a run as they end, on stderr: a live table in a terminal, a line a round elsewhere."""
 
     def __init__(self, config: Config, quiet: bool, lines: Sequence[Mapping[str, Any]] = ()) -> None:
         """`lines`: of the rounds that are done already, when a run goes on."""
-        self._total, self._quiet = config.num_rounds, quiet
+        self._config, self._quiet = config, quiet
         self._begin, self._before = time.monotonic(), len(lines)
         self._best = max((line["test_acc"] for line in lines), default=0.0)
+        self._rows: list[list[str]] = []
         self._live: Any = None
 
     def __enter__(self) -> RoundDisplay:
+        self._begin = time.monotonic()
         if not self._quiet and sys.stderr.isatty():
             from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn
+            from rich.live import Live
 
-            columns = [TextColumn("{task.description}"), BarColumn(bar_width=20), TextColumn("{task.fields[left]}")]
-            self._live = Progress(*columns, console=Console(stderr=True))
-            first = f"round {self._before + 1}"
-            self._task = self._live.add_task(first, total=self._total, completed=self._before, left="")
+            self._live = Live(get_renderable=self._table, console=Console(stderr=True), refresh_per_second=2)
             self._live.start()
         return self
 
     def __exit__(self, *_: Any) -> None:
         if self._live is not None:
             self._live.stop()
+            self._live = None
 
     def show(self, line: Mapping[str, Any]) -> None:
         """A round's object of rounds.jsonl."""
-        done = line["round"] + 1
         self._best = max(self._best, line["test_acc"])
-        text = (
-            f"round {done}/{self._total}  test acc {100 * line['test_acc']:5.2f} % (best {100 * self._best:5.2f})  "
-            f"S2C {line['s2c']['sum']:.3f}  C2S {line['c2s']['sum']:.3f}  confident {100 * line['confident']:3.0f} %"
-        )
+        local = line["local_test_acc"]
+        cells = {
+            "round": f"{line['round'] + 1}/{self._config.num_rounds}",
+            "test acc": f"{100 * line['test_acc']:5.2f} %",
+            "best": f"{100 * self._best:5.2f}",
+            "local": "-" if local is None else f"{100 * local:.2f}",
+            "S2C": f"{line['s2c']['sum']:.3f}",
+            "C2S": f"{line['c2s']['sum']:.3f}",
+            "confident": f"{100 * line['confident']:3.0f} %",
+            "time": f"{line['seconds']:.1f} s",
+            "left": self._left(line["round"] + 1),
+        }
+        self._rows = [*self._rows[-(ROWS - 1) :], list(cells.values())]
+        if self._live is None and not self._quiet:
+            _say("  ".join(f"{name} {value}" for name, value in cells.items() if value != "-"))
+
+    def _left(self, done: int) -> str:
         each = (time.monotonic() - self._begin) / (done - self._before)
-        left = f"{duration(each * (self._total - done))} left"
-        if self._live is not None:
-            self._live.update(self._task, completed=done, description=text, left=left)
-        elif not self._quiet:
-            _say(f"{text}  {line['seconds']:.1f} s  {left}")
+        return duration(each * (self._config.num_rounds - done))
+
+    def _table(self) -> Any:
+        """The last rounds, and how long the present one has been going on."""
+        from rich.table import Table
+
+        config = self._config
+        table = Table(title=f"{config.task} {config.model}", title_justify="left", box=None, pad_edge=False)
+        for name in ("round", "acc", "best", "local", "S2C", "C2S", "conf.", "time", "left"):
+            table.add_column(name, justify="right", no_wrap=True)
+        for row in self._rows:
+            table.add_row(*row)
+        done = int(self._rows[-1][0].split("/")[0]) if self._rows else self._before
+        if done < config.num_rounds:
+            running = duration(time.monotonic() - self._begin)
+            table.add_row(f"{done + 1}/{config.num_rounds}", *["..."] * 6, running, "", style="dim")
+        return table
 
     def note(self, text: str) -> None:
         """A remark between the rounds."""
@@ -91,6 +117,9 @@ class RoundDisplay:
             self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
         else:
             _say(text)
+
+
+ROWS = 12  # rounds that the live table shows
 
 
 def _say(text: str) -> None:
@@ -111,11 +140,20 @@ def summary(lines: Sequence[Mapping[str, Any]], config: Config) -> str:
     best = max(lines, key=lambda line: line["test_acc"])
     mean = {way: sum(line[way]["sum"] for line in lines) / len(lines) for way in ("s2c", "c2s")}
     megabytes = {way: sum(line[way]["bytes"] for line in lines) / len(lines) / 1e6 for way in ("s2c", "c2s")}
+    last = lines[-1]["local_test_acc"]
+    local = [] if last is None else [("mean of the clients", f"{100 * last:.2f} % at the end, after local training")]
+    value = reported(asdict(config))
+    paper = "has no value for these settings"
+    if value is not None:
+        deviation = "" if value.deviation is None else f" ± {value.deviation:.2f}"
+        paper = f"{value.accuracy:.2f}{deviation} %{', mean of the clients' if value.local else ''} ({value.where})"
     rows = [
         ("task, model", f"{config.task}, {config.model} ({config.arch}, profile {config.profile}, seed {config.seed})"),
         ("rounds", f"{len(lines)} of {config.clients_per_round} of {config.num_clients} clients"),
         ("test accuracy", f"{100 * lines[-1]['test_acc']:.2f} % at the end, best {100 * best['test_acc']:.2f} % "
                           f"in round {best['round'] + 1}"),
+        *local,
+        ("the paper", paper),
         ("cost to a client", f"{100 * mean['s2c']:.0f} % of one parameter set a round, {megabytes['s2c']:.1f} MB"),
         ("cost from a client", f"{100 * mean['c2s']:.0f} %, {megabytes['c2s']:.1f} MB"),
         ("time", f"{duration(sum(line['seconds'] for line in lines))}"),

@@ -60,7 +60,8 @@ def _of_group(group: Group) -> Iterator[tuple[str, str, Figure]]:
     """Figures of one group: costs by part, and of its first run: helpers, classes, confusion, ablations."""
     name = file_name(group.label)
     lines = next(result.lines for result in group.results if result.lines)
-    yield f"cost-{name}", f"Communication cost by part, {group.label}", _costs(group.label, lines)
+    if len({line[way]["sum"] for line in lines for way in ("s2c", "c2s")}) > 1:  # not one figure by definition
+        yield f"cost-{name}", f"Communication cost by part, {group.label}", _costs(group.label, lines)
     if any("test_acc_sigma" in line for line in lines):
         yield f"parts-{name}", f"sigma only and psi only, {group.label}", _parts(group)
     if any("labeled_acc" in line for line in lines):

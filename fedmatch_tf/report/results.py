@@ -144,7 +144,9 @@ def group(results: Sequence[Result]) -> list[Group]:
             kept = {name: repr(value) for name, value in result.settings.items() if name not in MACHINE | {"seed"}}
             by_settings.setdefault(tuple(sorted(kept.items())), []).append(result)
     groups = [Group("", members[0].settings, members) for members in by_settings.values()]
-    order = sorted(groups, key=lambda each: (each.settings["task"], each.settings["model"]))
+    order = sorted(
+        groups, key=lambda each: (each.settings["task"], each.settings["model"] != "fedmatch", each.settings["model"])
+    )
     return [each._replace(label=_label(each, order)) for each in order]
 
 

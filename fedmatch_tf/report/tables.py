@@ -47,7 +47,8 @@ def accuracy_table(summaries: Sequence[Summary]) -> Table:
                 cells["paper S2C, C2S (%)"] = f"{100 * paper.s2c:.0f}, {100 * paper.c2s:.0f}"
         rows.append(cells)
     title = "Accuracy and communication, mean ± deviation over finished runs"
-    return Table("accuracy", title, list(rows[0]) if rows else [], [list(cells.values()) for cells in rows])
+    names = [name for name in (rows[0] if rows else ()) if any(cells[name] for cells in rows)]  # no empty column
+    return Table("accuracy", title, names, [[cells[name] for name in names] for cells in rows])
 
 
 def runs_table(results: Sequence[Result]) -> Table:

@@ -87,8 +87,8 @@ def new(title: str, height: float = 3.8) -> tuple[Figure, Axes]:
 
 
 def _plain(text: str) -> str:
-    """Dollar signs as they are: no mathematics in names."""
-    return text.replace("$", r"\$")
+    """The text at a length that fits, dollar signs as they are: no mathematics in names."""
+    return (text if len(text) <= 100 else f"{text[:97]}...").replace("$", r"\$")
 
 
 def curve(

@@ -144,10 +144,13 @@ def group(results: Sequence[Result]) -> list[Group]:
             kept = {name: repr(value) for name, value in result.settings.items() if name not in MACHINE | {"seed"}}
             by_settings.setdefault(tuple(sorted(kept.items())), []).append(result)
     groups = [Group("", members[0].settings, members) for members in by_settings.values()]
-    order = sorted(
-        groups, key=lambda each: (each.settings["task"], each.settings["model"] != "fedmatch", each.settings["model"])
-    )
+    order = sorted(groups, key=_order)
     return [each._replace(label=_label(each, order)) for each in order]
+
+
+def _order(each: Group) -> tuple[str, bool, str]:
+    """By task; FedMatch before what it is compared with."""
+    return each.settings["task"], each.settings["model"] != "fedmatch", each.settings["model"]
 
 
 def _label(each: Group, groups: Sequence[Group]) -> str:

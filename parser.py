@@ -10,7 +10,18 @@ from dataclasses import dataclass
 from typing import Any, Callable, NoReturn
 
 from fedmatch_tf import __version__
-from fedmatch_tf.config import COMMON, WHAT, Config, ConfigError, Setting, check_value, flag, make_config, settings
+from fedmatch_tf.config import (
+    COMMON,
+    WHAT,
+    Config,
+    ConfigError,
+    Setting,
+    check_value,
+    flag,
+    make_config,
+    settings,
+    without_effect,
+)
 
 WORK_TYPES = ("train", "gen_data", "reproduce", "report", "compare")
 ALIASES = {"frac_clients": ["--frac-client"]}  # as the original's scripts write it
@@ -51,6 +62,7 @@ def parse(arguments: Sequence[str]) -> Command:
             parser.error(f"--task: expected a task with --work-type {work_type}, for example --task lc-biid-c10")
         try:
             config = make_config(**given)
+            _say_without_effect(config, given)
         except ConfigError as error:
             parser.error(str(error))
     return Command(
@@ -77,6 +89,14 @@ def _check_work(
         parser.error("--runs: is for --work-type report and compare")
     if (official is not None) != (work_type == "compare"):
         parser.error("--official: expected the original's log folder with --work-type compare, and only there")
+
+
+def _say_without_effect(config: Config, given: dict[str, Any]) -> None:
+    """A flag that does nothing is no error, but somebody expects something of it."""
+    idle = [flag(name) for name in given if name in without_effect(config)]
+    if idle:
+        what = f"{config.model} on {config.task}"
+        print(f"main.py: note: {', '.join(idle)} has no effect with {what} and these settings", file=sys.stderr)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -84,13 +84,16 @@ class Client:
     ) -> tuple[tuple[Step, ...], tuple[float, float] | None]:
         """The local epochs; values leave the device when all steps are done.
 
-        Returns: the steps, and the mean accuracy on `known` before and after the steps with unlabelled images.
+        Returns: the steps, and the mean accuracy on `known` before and after steps with unlabelled images, which are
+        the second of FedMatch's two on a batch, or a baseline's only one.
         """
         done: list[tuple[Any, np.ndarray | None]] = []
         measured: list[tuple[float, float]] = []
         for batch in self._batches(task, data, helper_probs):
-            for kind, step in self._method.client_steps(batch):
-                watched = known if kind == "u" else None
+            steps_of_batch = self._method.client_steps(batch)
+            for number, (kind, step) in enumerate(steps_of_batch, start=1):
+                unlabeled = batch.x_unlabeled is not None and number == len(steps_of_batch)
+                watched = known if unlabeled else None
                 before = self._evaluator.score(watched).accuracy if watched is not None else 0.0
                 done.append((step(), batch.y_unlabeled.argmax(axis=1) if kind == "u" else None))  # type: ignore[union-attr]
                 if watched is not None:

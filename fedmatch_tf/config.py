@@ -379,7 +379,29 @@ def _depends_on_end(config: Config) -> str:
     """Why a round of this run depends on how many there are; empty if it doesn't."""
     if config.num_steps > 1:
         return "rounds are spread over the streaming steps"
-    return "the annealing of UDA is spread over the rounds" if config.learner == "uda" else ""
+    if config.learner not in ("fedmatch", "sl", "fixmatch"):
+        return f"the loss of {config.learner} may depend on the share of rounds that is done"
+    return ""
+
+
+def without_effect(config: Config) -> set[str]:
+    """Settings that this run never looks at."""
+    names = {"batch_size_server", "num_epochs_server"} if config.scenario == "lc" else set()
+    if config.framework != "fedprox":
+        names |= {"mu"}
+    if config.framework == "fedmatch":
+        names |= {"lambda_u"}
+    else:
+        names |= {"delta_thres", "lambda_i", "lambda_a", "probe_image", "s2c_content"}
+    if not config.decomposed:
+        names |= {"psi_factor", "lambda_l1", "lambda_l2", "l1_thres"}
+    if not config.uses_helpers:
+        names |= {"helper_interval", "lambda_i", "icc_rows"} | ({"num_helpers"} if config.num_helpers else set())
+    if config.learner == "sl":
+        names |= {"lambda_u", "augment", "equalize", "confidence"}
+    if config.learner == "uda":
+        names |= {"confidence"}
+    return names
 
 
 def settings() -> dict[str, Setting]:
@@ -451,6 +473,10 @@ def _check_together(config: Config) -> None:
         )
     if scenario == "ls" and config.batch_size_server < 1:
         raise ConfigError(f"--batch-size-server: expected at least 1 with {config.task}, received 0")
+    if scenario == "ls" and config.num_epochs_server == 0 and config.learner != "sl":
+        raise ConfigError(
+            f"--num-epochs-server: expected at least 1 with --task {config.task}, received 0: nobody would see a label"
+        )
     if config.uses_helpers and config.num_clients == 1:
         raise ConfigError(
             "--num-clients: expected at least 2 with helpers, received 1: nobody could help. "
@@ -470,6 +496,6 @@ def _check_together(config: Config) -> None:
         )
     if scenario == "ls" and config.model.startswith("local-"):
         raise ConfigError(
-            f"--model: {config.model} shares nothing, so in labels-at-server its clients would never see a label; "
+            f"--model: {config.model} shares nothing, so in labels-at-server clients would never learn from labels; "
             f"use a task that begins with lc, or another model"
         )

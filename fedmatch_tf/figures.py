@@ -20,8 +20,10 @@ def draw_curve(lines: Sequence[Mapping[str, Any]], title: str, path: Path) -> No
     figure = Figure(figsize=(12, 3.6), layout="constrained")
     accuracy, labels, costs = figure.subplots(1, 3)
     rounds = [line["round"] + 1 for line in lines]
-    accuracy.plot(rounds, [100 * line["test_acc"] for line in lines], color=BLUE, label="global model")
-    if any(line["local_test_acc"] is not None for line in lines):
+    local = any(line["local_test_acc"] is not None for line in lines)
+    if not (local and all(line["test_acc"] == line["local_test_acc"] for line in lines)):  # clients that share nothing
+        accuracy.plot(rounds, [100 * line["test_acc"] for line in lines], color=BLUE, label="global model")
+    if local:
         accuracy.plot(rounds, _percent(lines, "local_test_acc"), color=ORANGE, ls="--", label="mean of the clients")
     accuracy.set(title="test accuracy", ylabel="%")
     labels.plot(rounds, _percent(lines, "confident"), color=BLUE, label="unlabelled rows with one")

@@ -199,3 +199,9 @@ def test_real_cifar10_xrays_and_fashion_mnist_become_partitions(tmp_path: Path) 
     ]
     assert len(unlabeled) == 100
     assert set(unlabeled) <= set(range(500, 511))  # 51,000 examples, but for what doesn't divide by class
+
+
+def test_a_flag_that_does_nothing_is_noted(tmp_path: Path) -> None:
+    result = run_main("--task=lc-biid-digits", "--model=fedavg-uda", "--mu=1", "--lr=0.1", "--gpu=0", cwd=tmp_path)
+    assert "note: --mu has no effect with fedavg-uda on lc-biid-digits" in result.stderr
+    assert "--lr" not in result.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,16 @@ import tensorflow as tf
 
 from data import augment
 from data.files import Examples
-from data.loader import ClientData
+from data.loader import ClientData, EvalData
 from fedmatch_tf import networks
-from fedmatch_tf.client import batches, check_finite, clients_test, slices
+from fedmatch_tf.client import Client, batches, check_finite, clients_test, progress, slices
 from fedmatch_tf.config import Config, make_config
 from fedmatch_tf.evaluate import Evaluator
 from fedmatch_tf.methods.fedmatch import FedMatch
 from fedmatch_tf.params import Params
-from fedmatch_tf.tasks import Step, TrainingError
+from fedmatch_tf.schedule import Plateau
+from fedmatch_tf.tasks import ClientTask, Step, TrainingError
+from fedmatch_tf.wire import full_broadcast
 from tests.conftest import made_up_images
 
 X, LABELS = made_up_images(24, num_classes=4, size=24)
@@ -216,3 +219,73 @@ def test_a_loss_that_is_not_a_number_is_named_by_place() -> None:
     steps = [Step("s", 1.0), Step("u", float("nan"))]
     with pytest.raises(TrainingError, match=r"received nan in round 3, client 7, step 1 \(unsupervised\)"):
         check_finite(steps, "round 3, client 7")
+
+
+def test_progress_is_the_share_of_all_rounds_that_is_done() -> None:
+    config = make_config("lc-biid-c10", num_rounds=4)
+    assert [float(progress(config, round_num, part)) for round_num, part in ((0, 0.0), (1, 0.5), (3, 1.0))] == [
+        0,
+        0.375,
+        1,
+    ]
+
+
+class Recorder:
+    """A method that notes what it is given and moves the model to a known place."""
+
+    def __init__(self, bench: Any) -> None:
+        self.bench, self.batches = bench, list[Any]()
+
+    def begin_round(self) -> None:
+        self.begun = networks.read(self.bench.model).sigma.copy()
+
+    def client_steps(self, batch: Any) -> list[Any]:
+        self.batches.append(batch)
+        good, bad = self.bench.good, self.bench.bad
+
+        def to(params: Params) -> Any:
+            networks.write(self.bench.model, params)
+            return tf.constant(1.0)
+
+        return [("s", lambda: to(good)), ("s", lambda: to(bad))]
+
+
+def test_a_clients_round_counts_examples_and_measures_forgetting_around_the_last_step_of_a_batch() -> None:
+    bench: Any = Bench()
+    # A model that is always right on labels of class 2, and one that never is: the last layer decides.
+    shapes = networks.kernel_shapes(bench.model)
+    last = int(np.prod(shapes[-1]))
+    weights = np.zeros(shapes[-1], np.float32)
+
+    def sure_of(label: int) -> Params:
+        sigma = np.full(len(bench.before.sigma), 0.01, np.float32)
+        head = weights.copy()
+        head[:, label] = 1.0
+        sigma[-last:] = head.ravel()
+        return Params(sigma, np.zeros_like(sigma))
+
+    bench.good, bench.bad = sure_of(2), sure_of(1)
+    twos = Examples(X[:6], np.eye(4, dtype=np.float32)[[2] * 6])
+    method: Any = Recorder(bench)
+    config = replace(bench.config, num_rounds=4, num_epochs_client=2, model="fedavg-uda", batch_size_client=3)
+    client = Client(
+        config,
+        bench.model,
+        method,
+        Evaluator(bench.model, 10),
+        EvalData(twos, twos),
+        np.zeros((1, 24, 24, 3), np.float32),
+    )
+    data = ClientData(0, twos, Examples(X[6:16], Y[6:16]))
+    task = ClientTask(1, 0, 0, full_broadcast(Params(bench.before.sigma, bench.before.psi)), Plateau(0.5, 9.0, 3))
+    result = client.update(task, data, known=twos)
+    assert result.num_examples == 16
+    assert result.known_acc == (1.0, 0.0)
+    np.testing.assert_array_equal(method.begun, bench.before.sigma)
+    # Two epochs of two steps in round 1 of 4: (1 + 0, 1/4, 2/4, 3/4) / 4.
+    assert [float(batch.progress) for batch in method.batches] == [0.25, 0.3125, 0.375, 0.4375]
+    assert [len(batch.x_unlabeled) for batch in method.batches] == [5, 5, 5, 5]
+    assert {tuple(batch.seed) for batch in method.batches} != {tuple(method.batches[0].seed)}
+    assert float(method.batches[0].lr) == 0.5
+    assert result.upload.cost.sum == 1.0
+    assert result.test is None

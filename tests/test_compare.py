@@ -75,7 +75,8 @@ def test_a_folder_is_written_with_page_figures_and_tables(tmp_path: Path) -> Non
     [
         "", "{", "[]", "{}", '{"scores": 3}', '{"scores": {"aggr_acc": 3}, "s2c": {}, "c2s": {}}',
         '{"scores": {"aggr_acc": ["x"]}, "s2c": {}, "c2s": {}}',
-        '{"scores": {"aggr_acc": [NaN]}, "s2c": {}, "c2s": {}}', '{"scores": {"aggr_acc": [1e999]}, "s2c": {}, "c2s": {}}',
+        '{"scores": {"aggr_acc": [NaN]}, "s2c": {}, "c2s": {}}',
+        '{"scores": {"aggr_acc": [1e999]}, "s2c": {}, "c2s": {}}',
         '{"scores": {}, "s2c": {"sum": [true]}, "c2s": {}}',
         '{"scores": {}, "s2c": {}, "c2s": {}, "options": 3}', "[" * 100_000, "\x00",
     ],

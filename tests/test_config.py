@@ -80,7 +80,7 @@ def test_every_task_profile_and_model_has_a_complete_config_or_a_reason() -> Non
         given = {"source": "x.npz"} if dataset == "own" else {}
         for profile, model in itertools.product(PROFILES, MODELS):
             if scenario == "ls" and model.startswith("local-"):
-                with pytest.raises(ConfigError, match="never see a label"):
+                with pytest.raises(ConfigError, match="never learn from labels"):
                     make_config(f"{scenario}-{kind}-{dataset}", profile=profile, model=model, **given)
             else:
                 config = make_config(f"{scenario}-{kind}-{dataset}", profile=profile, model=model, **given)

@@ -120,8 +120,9 @@ def test_forgetting_is_tracked_for_baselines_alike(model: str, scenario: str, sh
 @pytest.mark.parametrize(
     ("task", "given", "message"),
     [
-        ("ls-biid-c10", {"model": "local-uda"}, "its clients would never see a label"),
+        ("ls-biid-c10", {"model": "local-uda"}, "clients would never learn from labels"),
         ("lc-biid-c10", {"num_clients": 1}, "nobody could help"),
+        ("ls-biid-c10", {"num_epochs_server": 0}, "nobody would see a label"),
         ("lc-biid-c10", {"model": "fedavg-uda", "no_icc": True}, "--no-icc: is for --model fedmatch"),
         ("lc-biid-c10", {"model": "fedprox-sl", "no_decomposition": True}, "--no-decomposition: is for"),
         ("lc-biid-c10", {"model": "fedprox-sl", "ablate_eval": True}, "--ablate-eval: is for --model fedmatch"),

@@ -295,7 +295,5 @@ def test_an_interrupt_exits_with_130_and_saves_the_model(source: Path, tmp_path:
 
 
 def test_work_that_is_not_built_yet_says_so(tmp_path: Path) -> None:
-    assert_refused(run_main("--task", "lc-biid-digits", "--model", "fedavg-sl", cwd=tmp_path), "not built yet")
     assert_refused(run_main("--task", "lc-biid-digits", "--backend", "ray", cwd=tmp_path), "not built yet")
-    assert_refused(run_main("--work-type", "report", cwd=tmp_path), "not built yet")
     assert list(tmp_path.iterdir()) == []

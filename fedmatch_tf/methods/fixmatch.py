@@ -5,7 +5,6 @@ from __future__ import annotations
 import tensorflow as tf
 
 from fedmatch_tf import losses
-from fedmatch_tf.evaluate import scaled
 from fedmatch_tf.methods.joint import JointMethod
 
 
@@ -20,7 +19,7 @@ class FixMatch(JointMethod):
         rows = tf.where(kept)[:, 0]
 
         def consistency() -> tf.Tensor:
-            strong = self.model(scaled(self.augment(x, rows, seed)), training=True)
+            strong = self.predict(self.augment(x, rows, seed))
             targets = tf.one_hot(tf.gather(labels, rows), weak.shape[-1])
             share = tf.cast(tf.size(rows), tf.float32) / tf.cast(tf.shape(x)[0], tf.float32)
             return share * losses.cross_entropy(targets, strong)

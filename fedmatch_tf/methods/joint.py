@@ -71,22 +71,27 @@ class JointMethod:
             supervised = self.labeled_loss(y, self.predict(x), progress)
             unsupervised, kept, labels = self.unlabeled_loss(u, seed)
             loss = self.config.lambda_s * supervised + self.config.lambda_u * unsupervised + self._penalty(True)
-        descend(self._theta, tape.gradient(loss, self._theta), lr)
+        self._descend(tape, loss, lr)
         return Terms(loss, tf.constant(0.0), unsupervised, kept, tf.where(kept, labels, -1))
 
     def _on_unlabeled(self, u: tf.Tensor, seed: tf.Tensor, lr: tf.Tensor) -> Terms:
         with tf.GradientTape() as tape:
             unsupervised, kept, labels = self.unlabeled_loss(u, seed)
             loss = self.config.lambda_u * unsupervised + self._penalty(True)
-        descend(self._theta, tape.gradient(loss, self._theta), lr)
+        self._descend(tape, loss, lr)
         return Terms(loss, tf.constant(0.0), unsupervised, kept, tf.where(kept, labels, -1))
 
     def _on_labeled(self, x: tf.Tensor, y: tf.Tensor, progress: tf.Tensor, lr: tf.Tensor, proximal: bool) -> tf.Tensor:
         with tf.GradientTape() as tape:
             supervised = self.labeled_loss(y, self.predict(x), progress)
             loss = self.config.lambda_s * supervised + self._penalty(proximal)
-        descend(self._theta, tape.gradient(loss, self._theta), lr)
+        self._descend(tape, loss, lr)
         return loss
+
+    def _descend(self, tape: tf.GradientTape, loss: tf.Tensor, lr: tf.Tensor) -> None:
+        """A loss need not depend on all parameters."""
+        zero = tf.UnconnectedGradients.ZERO
+        descend(self._theta, tape.gradient(loss, self._theta, unconnected_gradients=zero), lr)
 
     def _penalty(self, proximal: bool) -> tf.Tensor:
         """FedProx's pull towards what was received, and weight decay where it is set."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tensorflow as tf
 
 from fedmatch_tf import losses
-from fedmatch_tf.evaluate import scaled
 from fedmatch_tf.methods.joint import JointMethod
 
 
@@ -20,5 +19,5 @@ class UDA(JointMethod):
         """All rows count."""
         weak = tf.stop_gradient(self.predict(x))
         everything = tf.range(tf.shape(x, tf.int64)[0])
-        strong = self.model(scaled(self.augment(x, everything, seed)), training=True)
+        strong = self.predict(self.augment(x, everything, seed))
         return losses.consistency_kl(weak, strong), tf.ones_like(everything, tf.bool), tf.argmax(weak, axis=-1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -82,7 +83,7 @@ def new(title: str, height: float = 3.8) -> tuple[Figure, Axes]:
     """A figure with one picture."""
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     axes = figure.subplots()
-    axes.set_title(_plain(title), loc="left", fontsize=10)
+    axes.set_title(textwrap.fill(_plain(title), 72), loc="left", fontsize=10)
     return figure, axes
 
 
@@ -133,7 +134,7 @@ def _costs(label: str, lines: Sequence[Mapping[str, Any]]) -> Figure:
                 curve(axes, number, part, range(1, len(lines) + 1), values)
         axes.set_title(title, fontsize=9)
         finish(axes, "round", "% of one parameter set" if way == "s2c" else "", legend=way == "s2c")
-    figure.suptitle(_plain(f"Communication cost, {label}"), x=0.01, ha="left", fontsize=10)
+    figure.suptitle(textwrap.fill(_plain(f"Communication cost, {label}"), 80), x=0.01, ha="left", fontsize=10)
     return figure
 
 
@@ -174,6 +175,8 @@ def _matrix(title: str, values: np.ndarray, x: str, y: str, what: str, names: Se
     figure.colorbar(image, ax=axes, label=what, shrink=0.8)
     axes.set_xlabel(x)
     axes.set_ylabel(y)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True))
     if names is not None:
         axes.set_xticks(range(len(names)), [_plain(name) for name in names], rotation=45, ha="right", fontsize=8)
         if values.shape[0] == len(names):

@@ -66,7 +66,8 @@ class DiskStore:
         version = self._entries[client].version + 1 if client in self._entries else 0
         entry = Entry(version, len(held.params.sigma), zlib.crc32(vector), held.plateau)
         with replacing(self._folder / file_name(client, entry)) as file:
-            np.save(file, vector)
+            np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(vector))
+            file.write(vector.data)  # NumPy's own writing hides that a disk is full
         if client in self._entries and (old := file_name(client, self._entries[client])) not in self._named:
             (self._folder / old).unlink()
         self._entries[client] = entry

@@ -38,6 +38,9 @@ def test_every_setting_can_be_given_by_its_flag() -> None:
     for name, setting in settings().items():
         if name in ("task", "num_steps", "lr_factor", "image_size"):
             continue
+        if setting.kind is bool:
+            assert getattr(parse(["--task", "lc-biid-c10", flag(name)]).config, name) is True
+            continue
         text = setting.choices[0] if setting.choices else samples[setting.kind]
         config = parse(["--task", "lc-biid-c10", flag(name), text]).config
         expected = (0, 2) if setting.kind is tuple else setting.kind(text)
@@ -98,7 +101,7 @@ def test_gen_data_imports_no_tensorflow(tmp_path: Path) -> None:
         ("--task lc-biid-c10 --lr", "--lr: expected one argument"),
         ("--task lc-biid-c10 --model fedsgd", "--model: expected one of fedmatch"),
         ("--task lc-biid-c10 --gpu zero", "--gpu: expected ids, received 'zero'"),
-        ("--task ls-biid-c10 --model local-sl", "never see a label"),
+        ("--task ls-biid-c10 --model local-sl", "never learn from labels"),
         ("--task lc-biid-c10 --work-type dance", "--work-type: invalid choice: 'dance'"),
         ("--task lc-biid-c10 extra", "unrecognized arguments: extra"),
     ],

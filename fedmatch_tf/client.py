@@ -24,6 +24,7 @@ from fedmatch_tf.config import Config
 from fedmatch_tf.evaluate import Evaluator
 from fedmatch_tf.methods.method import Batch, Method
 from fedmatch_tf.params import Params
+from fedmatch_tf.schedule import Plateau
 from fedmatch_tf.tasks import ClientResult, ClientTask, Score, Step, TrainingError, name_of
 
 
@@ -47,16 +48,24 @@ class Client:
         networks.write(self._model, received)
         self._method.begin_round()
         steps, known_acc = self._train(task, data, helper_probs, known)
-        valid, trained = self._evaluator.score(self._evals.valid), networks.read(self._model)
+        valid, plateau = self.validate(task.plateau)
+        trained = networks.read(self._model)
         check_result(trained, valid, name_of(task))
         test = self._evaluator.score(self._evals.test) if clients_test(config) else None
         upload, embedding = self._upload(trained, received)
-        plateau = schedule.advance(task.plateau, valid.loss, config.lr_patience, config.lr_factor, config.lr_min)
         labeled = 0 if data.labeled is None else len(data.labeled)
         return ClientResult(
             task.client, task.broadcast.cost, task.plateau.lr, upload, plateau, embedding, valid, test, steps,
             num_examples=labeled + len(data.unlabeled), known_acc=known_acc,
         )  # fmt: skip
+
+    def validate(self, plateau: Plateau) -> tuple[Score | None, Plateau]:
+        """(score of the model on validation data, the next learning rate's state), if that is what decides on it."""
+        config = self._config
+        if config.lr_signal == "server":
+            return None, plateau
+        valid = self._evaluator.score(self._evals.valid)
+        return valid, schedule.advance(plateau, valid.loss, config.lr_patience, config.lr_factor, config.lr_min)
 
     def _upload(self, trained: Params, received: Params) -> tuple[wire.Upload, np.ndarray | None]:
         """(what is sent back, the embedding of the model that both sides then hold of the client)."""
@@ -162,9 +171,9 @@ def check_finite(steps: Sequence[Step], where: str) -> None:
             )
 
 
-def check_result(params: Params, score: Score, where: str) -> None:
+def check_result(params: Params, score: Score | None, where: str) -> None:
     """Raises TrainingError if weights, or the loss on validation or test data, are not numbers."""
-    finite = math.isfinite(score.loss) and all(np.isfinite(part).all() for part in params)
+    finite = (score is None or math.isfinite(score.loss)) and all(np.isfinite(part).all() for part in params)
     if not finite:
         raise TrainingError(f"expected finite weights, received NaN or infinity in {where}. A lower --lr may help")
 

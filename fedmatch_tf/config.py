@@ -143,6 +143,10 @@ class Config:
     lr_patience: int = _setting(int, LEARNING, "rounds without a lower validation loss before lr falls", rule=POSITIVE)
     lr_factor: float = _setting(float, LEARNING, "what lr is then divided by", rule=ABOVE_ONE)
     lr_min: float = _setting(float, LEARNING, "lr never falls below this", rule=NOT_NEGATIVE)
+    lr_signal: str = _setting(
+        str, LEARNING, "whose validation lowers lr: each client's own, or the global model's for all",
+        choices=("client", "server"),
+    )  # fmt: skip
     wd: float = _setting(
         float, LEARNING, "weight decay; the original declares 1e-4 but never applies it", rule=NOT_NEGATIVE
     )
@@ -252,7 +256,7 @@ COMMON: dict[str, Any] = {
     "model": "fedmatch", "arch": "resnet9", "profile": "official", "seed": 1,
     "source": None, "dataset_path": "datasets", "num_steps": 1, "image_size": 32,
     "num_epochs_client": 1, "batch_size_unlabeled": None, "batch_size_test": 100, "eval_clients": "auto",
-    "lr": 1e-3, "lr_factor": 3.0, "lr_min": 1e-20,
+    "lr": 1e-3, "lr_factor": 3.0, "lr_min": 1e-20, "lr_signal": "client",
     "augment": "randaugment",
     "lambda_s": 10.0, "lambda_i": 1e-2, "lambda_a": 1e-2, "lambda_l2": 10.0,
     "psi_factor": 0.2, "num_helpers": 2, "helper_interval": 10, "init_weights": None, "probe_image": None,
@@ -488,6 +492,10 @@ def _check_together(config: Config) -> None:
     if config.ablate_eval and config.no_decomposition:
         raise ConfigError(
             "--ablate-eval: tests sigma and psi apart, which --no-decomposition leaves out; use one of them"
+        )
+    if config.framework == "local" and config.lr_signal == "server":
+        raise ConfigError(
+            f"--lr-signal: {config.model} has no global model to validate; expected client, received server"
         )
     if config.framework == "local" and config.eval_clients == "valid":
         raise ConfigError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -15,18 +15,23 @@ def probe_image(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     return (values / 255).astype(np.float32)
 
 
-def choose_helpers(client: int, embeddings: Mapping[int, np.ndarray], num_helpers: int) -> tuple[int, ...]:
-    """The clients whose models are nearest to this client's, nearest first; none if it never took part.
+def choose_helpers(
+    clients: Sequence[int], embeddings: Mapping[int, np.ndarray], num_helpers: int
+) -> dict[int, tuple[int, ...]]:
+    """Client -> those whose models are nearest to its own, nearest first. Clients that never took part get none.
 
     With fewer than num_helpers others known, all of them.
     """
-    if client not in embeddings or num_helpers == 0 or len(embeddings) < 2:
-        return ()
+    asking = [client for client in clients if client in embeddings]
+    if not asking or num_helpers == 0 or len(embeddings) < 2:
+        return {}
     from sklearn.neighbors import KDTree  # takes a second to load: not before it is needed
 
     known = sorted(embeddings)
     tree = KDTree(np.stack([embeddings[other] for other in known]))
     wanted = min(num_helpers + 1, len(known))
-    (nearest,) = tree.query(embeddings[client][np.newaxis], k=wanted, return_distance=False)
-    others = [known[i] for i in nearest if known[i] != client]
-    return tuple(others[:num_helpers])
+    nearest = tree.query(np.stack([embeddings[client] for client in asking]), k=wanted, return_distance=False)
+    return {
+        client: tuple([known[place] for place in places if known[place] != client][:num_helpers])
+        for client, places in zip(asking, nearest)
+    }

@@ -25,7 +25,7 @@ class ClientRecord(NamedTuple):
     client: int
     s2c: Cost
     c2s: Cost
-    valid: Score
+    valid: Score | None  # None where the global model's validation decides on lr
     test: Score | None
     lr: float
     known_acc: tuple[float, float] | None = None  # on labelled data, before and after the unsupervised phases
@@ -38,6 +38,7 @@ class RoundRecord(NamedTuple):
     task_step: int
     clients: tuple[ClientRecord, ...]
     global_test: Score  # mean over clients where they share nothing
+    global_valid: Score | None  # where it decides on lr
     part_tests: Mapping[str, Score]  # with sigma only and with psi only, if the run asks for it
     server_valid: Score | None  # labels-at-server: after the server's own epochs
     server_test: Score | None
@@ -77,7 +78,7 @@ def to_line(record: RoundRecord) -> dict[str, Any]:
         "test_acc": record.global_test.accuracy,
         "test_loss": record.global_test.loss,
         "local_test_acc": sum(tests) / len(tests) if tests else None,
-        "valid_loss": sum(client.valid.loss for client in clients) / len(clients),
+        "valid_loss": _mean_valid_loss(record),
         "s2c": mean_cost([client.s2c for client in clients]),
         "c2s": mean_cost([client.c2s for client in clients]),
         "confident": record.confident,
@@ -87,6 +88,13 @@ def to_line(record: RoundRecord) -> dict[str, Any]:
         "seconds": round(record.seconds, 3),
         **extra,
     }
+
+
+def _mean_valid_loss(record: RoundRecord) -> float:
+    """Mean over the clients that validate; else the global model's."""
+    losses = [client.valid.loss for client in record.clients if client.valid is not None]
+    losses += [record.global_valid.loss] if record.global_valid else []
+    return sum(losses) / len(losses)
 
 
 class Mark(NamedTuple):
@@ -119,11 +127,11 @@ class RecordFile:
 def _decode(fields: dict[str, Any]) -> RoundRecord:
     score = lambda values: None if values is None else Score(*values)  # noqa: E731
     clients = tuple(
-        ClientRecord(client, Cost(*s2c), Cost(*c2s), Score(*valid), score(test), lr, known and (known[0], known[1]))
+        ClientRecord(client, Cost(*s2c), Cost(*c2s), score(valid), score(test), lr, known and (known[0], known[1]))
         for client, s2c, c2s, valid, test, lr, known in fields["clients"]
     )
     helpers = {int(client): tuple(chosen) for client, chosen in fields["helpers"].items()}
-    scores = {name: score(fields[name]) for name in ("global_test", "server_valid", "server_test")}
+    scores = {name: score(fields[name]) for name in ("global_test", "global_valid", "server_valid", "server_test")}
     parts = {name: Score(*values) for name, values in fields["part_tests"].items()}
     return RoundRecord(**{**fields, **scores, "clients": clients, "helpers": helpers, "part_tests": parts})
 

@@ -18,7 +18,7 @@ from fedmatch_tf import helpers, schedule, seeding
 from fedmatch_tf.config import Config
 from fedmatch_tf.params import Params, weighted_mean
 from fedmatch_tf.schedule import Plateau
-from fedmatch_tf.tasks import ClientResult
+from fedmatch_tf.tasks import ClientResult, Score
 
 
 class ServerState(NamedTuple):
@@ -46,11 +46,19 @@ def sends_helpers(config: Config, round_num: int) -> bool:
     return round_num > 0 and (round_num + 1) % config.helper_interval == 0
 
 
-def helpers_of(config: Config, state: ServerState, client: int, round_num: int) -> tuple[int, ...]:
-    """GetNearestNeighbors: the clients whose psi is sent along."""
+def helpers_of(
+    config: Config, state: ServerState, clients: Sequence[int], round_num: int
+) -> dict[int, tuple[int, ...]]:
+    """GetNearestNeighbors: client -> the clients whose psi is sent along; clients that get none are left out."""
     if not (config.uses_helpers and sends_helpers(config, round_num)):
-        return ()
-    return helpers.choose_helpers(client, state.embeddings, config.num_helpers)
+        return {}
+    return helpers.choose_helpers(clients, state.embeddings, config.num_helpers)
+
+
+def next_lr(config: Config, state: ServerState, valid: Score) -> ServerState:
+    """The state after the global model's validation, where that decides on everybody's learning rate."""
+    plateau = schedule.advance(state.plateau, valid.loss, config.lr_patience, config.lr_factor, config.lr_min)
+    return state._replace(plateau=plateau)
 
 
 def aggregate(config: Config, state: ServerState, results: Sequence[ClientResult]) -> ServerState:

@@ -40,14 +40,16 @@ def run(
             state = state._replace(params=trained.params, plateau=trained.plateau)
         # Choose A clients; each gets sigma, psi and perhaps its helpers' psi, and runs its round.
         active = server.select_clients(config, round_num)
-        helpers = {client: server.helpers_of(config, state, client, round_num) for client in active}
-        tasks = (_client_task(config, state, store, client, round_num, helpers[client]) for client in active)
+        helpers = server.helpers_of(config, state, active, round_num)
+        tasks = (_client_task(config, state, store, client, round_num, helpers.get(client, ())) for client in active)
         results = sorted(backend.map(tasks), key=lambda result: result.client)
         for result in results:
             store.put(result.client, _held(config, result))
         # Keep the embeddings; average sigma (labels-at-client) and psi, each on its own.
         state = server.aggregate(config, state, results)
         tests = {test.name: test.score for test in backend.map(_eval_tasks(config, state))}
+        if "valid" in tests:
+            state = server.next_lr(config, state, tests["valid"])
         yield _record(config, round_num, results, helpers, trained, tests, time.monotonic() - begin), state
 
 
@@ -62,6 +64,8 @@ def _client_task(
     """What is sent to a client: differences to what it still holds, or everything on its first visit."""
     held = store.get(client)
     plateau = held.plateau if held else schedule.start(config.lr, config.lr_patience)
+    if config.lr_signal == "server":
+        plateau = state.plateau
     if config.framework == "local":
         message = wire.own_broadcast(held.params if held else state.params)
     elif held is None or config.framework != "fedmatch":
@@ -87,6 +91,8 @@ def _eval_tasks(config: Config, state: ServerState) -> list[EvalTask]:
         return []
     last = state.rounds_done - 1
     tasks = [EvalTask(last, state.params)]
+    if config.lr_signal == "server":
+        tasks.append(EvalTask(last, state.params, "valid"))
     if config.ablate_eval:
         sigma, psi = state.params
         tasks += [
@@ -125,11 +131,12 @@ def _record(
         task_step=task_step(config, round_num),
         clients=clients,
         global_test=tests["theta"] if tests else _mean_local_test(results),
-        part_tests={name: score for name, score in tests.items() if name != "theta"},
+        global_valid=tests.get("valid"),
+        part_tests={name: score for name, score in tests.items() if name in ("sigma", "psi")},
         server_valid=trained.valid if trained else None,
         server_test=trained.test if trained else None,
         confident=confident / rows if rows else 0.0,
         pseudo_label_acc=sum(step.num_correct for step in steps) / confident if confident else None,
-        helpers={client: chosen for client, chosen in helpers.items() if chosen},
+        helpers=helpers,
         seconds=seconds,
     )

@@ -54,7 +54,7 @@ class ClientResult(NamedTuple):
     upload: Upload
     plateau: Plateau  # for its next round
     embedding: np.ndarray | None  # float32 [classes]: softmax on the probe image; None where nobody needs it
-    valid: Score
+    valid: Score | None  # None where the global model's validation decides on lr
     test: Score | None
     steps: tuple[Step, ...]
     num_examples: int  # labelled and unlabelled
@@ -75,7 +75,7 @@ class ServerResult(NamedTuple):
     params: Params
     plateau: Plateau
     steps: tuple[Step, ...]
-    valid: Score
+    valid: Score | None
     test: Score | None
 
 
@@ -84,7 +84,7 @@ class EvalTask(NamedTuple):
 
     round_num: int
     params: Params
-    name: str = "theta"  # theta, or the part of it that these parameters are: sigma or psi
+    name: str = "theta"  # theta, or the part of it that these parameters are: sigma or psi; valid: on validation data
 
 
 class EvalResult(NamedTuple):

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from data import augment, loader
 from data.loader import EvalData
-from fedmatch_tf import networks, schedule, seeding
+from fedmatch_tf import networks, seeding
 from fedmatch_tf.client import Client, check_finite, check_result, clients_test, progress, slices
 from fedmatch_tf.config import Config
 from fedmatch_tf.evaluate import Evaluator, on_device
@@ -69,7 +69,7 @@ class Worker:
             return self._server_epochs(task)
         if isinstance(task, EvalTask):
             networks.write(self._model, task.params)
-            score = self._evaluator.score(self._evals.test)
+            score = self._evaluator.score(self._evals.valid if task.name == "valid" else self._evals.test)
             check_result(task.params, score, name_of(task))
             return EvalResult(task.name, score)
         if isinstance(task, ConfusionTask):
@@ -107,8 +107,7 @@ class Worker:
             losses = [self._method.server_step(labeled.x[part], labeled.y[part], done, lr) for part in rows]
             steps += [Step("s", float(loss)) for loss in losses]
             check_finite(steps, name_of(task))
-            valid = self._evaluator.score(self._evals.valid)
-            plateau = schedule.advance(plateau, valid.loss, config.lr_patience, config.lr_factor, config.lr_min)
+            valid, plateau = self._client.validate(plateau)
         test = self._evaluator.score(self._evals.test) if clients_test(config) else None
         params = networks.read(self._model)
         check_result(params, valid, name_of(task))

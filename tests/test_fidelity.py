@@ -132,6 +132,7 @@ def test_every_step_embedding_helper_and_weight_is_the_originals(scenario: str, 
         compare_weights(state.params.sigma, expected["sigma"], tolerance)
         compare_weights(state.params.psi, expected["psi"], tolerance)
     for trained, expected in zip(replay.server_results, trace.get("server_training", [])):
+        assert trained.valid is not None
         assert trained.valid.loss == pytest.approx(expected["valid_loss"], abs=tolerance["score_valid_loss"])
         assert trained.valid.accuracy == pytest.approx(expected["valid_acc"], abs=0.021)
         assert trained.test is not None

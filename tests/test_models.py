@@ -128,6 +128,7 @@ def test_forgetting_is_tracked_for_baselines_alike(model: str, scenario: str, sh
         ("lc-biid-c10", {"model": "fedprox-sl", "ablate_eval": True}, "--ablate-eval: is for --model fedmatch"),
         ("lc-biid-c10", {"no_decomposition": True, "ablate_eval": True}, "tests sigma and psi apart"),
         ("lc-biid-c10", {"model": "local-sl", "eval_clients": "valid"}, "has no global model"),
+        ("lc-biid-c10", {"model": "local-sl", "lr_signal": "server"}, "has no global model to validate"),
     ],
 )
 def test_combinations_that_make_no_sense_are_refused_with_the_reason(
@@ -135,6 +136,16 @@ def test_combinations_that_make_no_sense_are_refused_with_the_reason(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         make_config(task, **given)
+
+
+@pytest.mark.parametrize("scenario", ["lc", "ls"])
+def test_with_the_servers_signal_clients_do_not_validate(scenario: str, shell: Shell) -> None:
+    lines = shell.train(f"{scenario}-biid-own", "fedmatch", "--lr-signal=server")
+    for line in lines:
+        assert np.isfinite(line["valid_loss"])
+    folder = max((shell.cwd / "outputs" / "logs").iterdir(), key=lambda path: path.stat().st_mtime)
+    for path in folder.glob("client-*.txt"):
+        assert json.loads(path.read_text())["scores"]["valid_loss"] == []
 
 
 def test_one_client_alone_may_train_without_helpers() -> None:

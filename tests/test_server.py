@@ -45,23 +45,23 @@ def embeddings(**places: float) -> dict[int, np.ndarray]:
 
 def test_helpers_are_the_nearest_others_nearest_first() -> None:
     known = embeddings(c3=0.1, c7=0.15, c20=0.3, c5=0.9)
-    assert choose_helpers(3, known, 2) == (7, 20)
-    assert choose_helpers(5, known, 2) == (20, 7)
-    assert choose_helpers(20, known, 1) == (7,)
+    assert choose_helpers([3], known, 2).get(3, ()) == (7, 20)
+    assert choose_helpers([5], known, 2).get(5, ()) == (20, 7)
+    assert choose_helpers([20], known, 1).get(20, ()) == (7,)
 
 
 def test_fewer_known_clients_give_fewer_helpers() -> None:
     known = embeddings(c3=0.1, c7=0.15)
-    assert choose_helpers(3, known, 2) == (7,)
-    assert choose_helpers(8, known, 2) == ()  # never took part
-    assert choose_helpers(3, embeddings(c3=0.1), 2) == ()
-    assert choose_helpers(3, known, 0) == ()
+    assert choose_helpers([3], known, 2).get(3, ()) == (7,)
+    assert choose_helpers([8], known, 2).get(8, ()) == ()  # never took part
+    assert choose_helpers([3], embeddings(c3=0.1), 2).get(3, ()) == ()
+    assert choose_helpers([3], known, 0).get(3, ()) == ()
 
 
 def test_a_client_is_never_its_own_helper_even_among_equals() -> None:
     same = {client: np.full(3, 1 / 3, np.float32) for client in range(6)}
     for client in same:
-        chosen = choose_helpers(client, same, 2)
+        chosen = choose_helpers([client], same, 2).get(client, ())
         assert len(chosen) == 2
         assert client not in chosen
 

@@ -6,10 +6,11 @@ import glob
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedmatch_tf.config import FREE, ConfigError, settings
+from fedmatch_tf.config import FREE, ConfigError, make_config, settings
 
 MACHINE = FREE | {"output_path", "gpu", "threads_per_worker", "init_weights", "probe_image"}
 FINISHED, PARTIAL, UNREADABLE = "finished", "partial", "unreadable"
@@ -57,6 +58,7 @@ def read(folder: Path) -> Result:
     """The run in a folder."""
     try:
         about = json.loads((folder / "config.json").read_text(encoding="utf-8"))["settings"]
+        about = {**asdict(make_config(about["task"], source="-")), **about}  # an earlier version had fewer settings
         _check_settings(about)
     except (OSError, ValueError, KeyError, TypeError) as error:
         return Result(str(folder), UNREADABLE, f"config.json: {_one_line(error)}", {}, [])
@@ -73,10 +75,7 @@ def read(folder: Path) -> Result:
 
 
 def _check_settings(about: Any) -> None:
-    """Raises unless every setting is there with its type; values of other versions of this program may lack some."""
-    missing = [name for name in settings() if name not in about]
-    if missing:
-        raise ValueError(f"missing {', '.join(missing[:3])}")
+    """Raises unless every setting has its type."""
     for name, setting in settings().items():
         value = about[name]
         kinds: tuple[type, ...] = (

@@ -191,7 +191,7 @@ def test_without_decomposition_a_helper_is_all_of_its_parameters() -> None:
 
 @pytest.mark.parametrize("scenario", ["lc", "ls"])
 def test_the_global_models_validation_may_decide_on_everybodys_learning_rate(scenario: str) -> None:
-    federation = {
+    federation: Any = {
         "num_rounds": 5,
         "num_clients": 8,
         "frac_clients": 0.25,

@@ -54,6 +54,8 @@ def parse(arguments: Sequence[str]) -> Command:
     experiment, seeds, listing, dry_run = (given.pop(name) for name in ("experiment", "seeds", "list", "dry_run"))
     runs, official = tuple(given.pop("runs")), given.pop("official")
     config = None
+    if work_type != "reproduce" and (dry_run or seeds is not None):
+        parser.error("--dry-run and --seeds: are for --work-type reproduce")
     _check_work(parser, work_type, experiment, listing, runs, official, given)
     if resume is not None and work_type != "train":
         parser.error(f"--resume: expected a training run to go on with, received --work-type {work_type}")
@@ -66,7 +68,7 @@ def parse(arguments: Sequence[str]) -> Command:
         except ConfigError as error:
             parser.error(str(error))
     return Command(
-        work_type, config, force, quiet, resume, given, experiment, seeds, listing, dry_run, runs, official
+        work_type, config, force, quiet, resume, given, experiment, seeds or 3, listing, dry_run, runs, official
     )  # fmt: skip
 
 
@@ -139,7 +141,7 @@ def _build() -> argparse.ArgumentParser:
     other.add_argument("--resume", metavar="RUN", help="go on with the run in this folder")
     other.add_argument("--force", action="store_true", help="gen_data: replace partitions made with other settings")
     other.add_argument("--experiment", metavar="NAME", help="reproduce: a table or figure of the paper")
-    other.add_argument("--seeds", type=_count, default=3, metavar="N", help="reproduce: seeds 1 to N; default: 3")
+    other.add_argument("--seeds", type=_count, metavar="N", help="reproduce: seeds 1 to N; default: 3")
     other.add_argument("--list", action="store_true", help="reproduce: the experiments and what they cost")
     other.add_argument("--dry-run", action="store_true", help="reproduce: print the commands only")
     other.add_argument("--runs", nargs="+", default=[], metavar="GLOB", help="report, compare: folders of runs")

@@ -55,10 +55,11 @@ class RoundDisplay:
         self._begin, self._before = time.monotonic(), len(lines)
         self._best = max((line["test_acc"] for line in lines), default=0.0)
         self._rows: list[list[str]] = []
+        self._shown = self._begin
         self._live: Any = None
 
     def __enter__(self) -> RoundDisplay:
-        self._begin = time.monotonic()
+        self._begin = self._shown = time.monotonic()
         if not self._quiet and sys.stderr.isatty():
             from rich.console import Console
             from rich.live import Live
@@ -87,6 +88,7 @@ class RoundDisplay:
             "time": f"{line['seconds']:.1f} s",
             "left": self._left(line["round"] + 1),
         }
+        self._shown = time.monotonic()
         self._rows = [*self._rows[-(ROWS - 1) :], list(cells.values())]
         if self._live is None and not self._quiet:
             _say("  ".join(f"{name} {value}" for name, value in cells.items() if value != "-"))
@@ -107,7 +109,7 @@ class RoundDisplay:
             table.add_row(*row)
         done = int(self._rows[-1][0].split("/")[0]) if self._rows else self._before
         if done < config.num_rounds:
-            running = duration(time.monotonic() - self._begin)
+            running = duration(time.monotonic() - self._shown)
             table.add_row(f"{done + 1}/{config.num_rounds}", *["..."] * 6, running, "", style="dim")
         return table
 

@@ -77,8 +77,8 @@ EXPERIMENTS = {
         ),
         Experiment(
             "communication",
-            "communication cost curves of FedMatch: batch and streaming, both scenarios",
-            _runs(["lc-biid-c10", "lc-simb-fmnist", "ls-biid-c10", "ls-simb-fmnist"], ("fedmatch",)),
+            "communication cost curves of FedMatch: Batch-NonIID and streaming, both scenarios",
+            _runs(["lc-bimb-c10", "lc-simb-fmnist", "ls-bimb-c10", "ls-simb-fmnist"], ("fedmatch",)),
         ),
     )
 }

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from fedmatch_tf.config import Config, flag
+from fedmatch_tf.config import FREE, Config, ConfigError, flag, with_absolute_paths
 from fedmatch_tf.display import Progress, duration
 from fedmatch_tf.experiments import EXPERIMENTS, changed, configs, hours
 from fedmatch_tf.partitions import partition_spec
@@ -22,7 +22,11 @@ def list_experiments(seeds: int, given: Mapping[str, Any]) -> str:
     """What there is, and a rough estimate of its cost."""
     lines = [f"{'experiment':<24}{'runs':>5}{'hours':>8}  what"]
     for name, experiment in EXPERIMENTS.items():
-        runs = configs(name, seeds, given)
+        try:
+            runs = configs(name, seeds, given)
+        except ConfigError as error:
+            lines.append(f"{name:<24}{'-':>5}{'-':>8}  not with these settings: {error}")
+            continue
         lines.append(f"{name:<24}{len(runs):>5}{sum(hours(run) for run in runs):>8.1f}  {experiment.what}")
     lines.append(
         f"Hours are a rough estimate for two CPU cores, with {seeds} seeds; runs in several of them are done once."
@@ -32,7 +36,7 @@ def list_experiments(seeds: int, given: Mapping[str, Any]) -> str:
 
 def plan(name: str, seeds: int, given: Mapping[str, Any]) -> list[Config]:
     """The experiment's runs, each with a folder of partitions that fits it."""
-    return [_with_own_partitions(config) for config in configs(name, seeds, given)]
+    return [_with_own_partitions(with_absolute_paths(config)) for config in configs(name, seeds, given)]
 
 
 def _with_own_partitions(config: Config) -> Config:
@@ -57,8 +61,18 @@ def find_run(config: Config) -> results.Result | None:
     found = [
         results.read(folder) for folder in sorted((Path(config.output_path) / "logs").glob("*")) if folder.is_dir()
     ]
-    same = [result for result in found if result.settings and _identity(result.settings) == wanted]
+    same = [result for result in found if result.settings and _identity(result.settings) == wanted and _usable(result)]
     return max(same, key=lambda result: len(result.lines), default=None)
+
+
+def _is_done(result: results.Result | None) -> bool:
+    return result is not None and result.state == results.FINISHED
+
+
+def _usable(result: results.Result) -> bool:
+    """A run that is finished, or that has a checkpoint to go on from."""
+    folder = Path(result.folder)
+    return _is_done(result) or (folder.parent.parent / "check_pts" / folder.name).is_dir()
 
 
 def _identity(settings: Mapping[str, Any]) -> dict[str, str]:
@@ -73,16 +87,17 @@ def reproduce(name: str, seeds: int, given: Mapping[str, Any], quiet: bool, prog
     folders: list[str] = []
     for number, config in enumerate(runs, start=1):
         there = find_run(config)
-        left = sum(hours(run) for run in runs[number - 1 :])
+        left = sum(hours(run) for run in runs[number - 1 :] if not _is_done(find_run(run)))
         about = f"[{number} of {len(runs)}, about {duration(3600 * left)} left] {config.task} {config.model}"
-        state = "done" if there and there.state == results.FINISHED else "going on" if there else "starting"
+        state = "done" if _is_done(there) else "going on" if there else "starting"
         print(f"{about}, seed {config.seed}: {state}", file=sys.stderr, flush=True)
         if there is None:
             folders.append(str(train(config, quiet, progress)))
         else:
             folders.append(there.folder)
-            if there.state != results.FINISHED:
-                resume(Path(there.folder), {}, quiet, progress)
+            if not _is_done(there):
+                machine = {name: value for name, value in given.items() if name in FREE - {"dataset_path", "source"}}
+                resume(Path(there.folder), machine, quiet, progress)
     return report(_literal(folders), Path(runs[0].output_path))
 
 

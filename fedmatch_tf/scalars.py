@@ -12,7 +12,7 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
 
-from fedmatch_tf.atomic import replacing, write_text
+from fedmatch_tf.atomic import write_text
 
 NAME = "events.out.tfevents.0000000000.fedmatch"
 
@@ -24,7 +24,7 @@ class ScalarLog:
         """Writes the rounds so far anew."""
         folder.mkdir(exist_ok=True)
         self._folder, self._time = folder, 0.0
-        with replacing(folder / NAME) as file:
+        with (folder / NAME).open("wb") as file:  # in place, as a TensorBoard that is watching goes on reading there
             file.write(_record(Event(file_version="brain.Event:2")))
             for line in lines:
                 file.write(self._event(line))

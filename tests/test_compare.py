@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -56,18 +57,23 @@ def test_settings_that_differ_stand_beside_each_other(tmp_path: Path) -> None:
     rows = {row[0]: row[1:] for row in settings_table(ours, theirs).rows}
     assert rows["lr"] == ["0.001", "0.01", "0.001"]
     assert rows["wd"] == ["0.0001", "0.0001", "0.0"]
-    assert "confidence" not in rows
+    assert rows["confidence"] == ["0.85", "0.75", "0.75"]  # the paper alone differs
     assert "arch" not in rows
 
 
 def test_a_folder_is_written_with_page_figures_and_tables(tmp_path: Path) -> None:
     write_original(tmp_path / "theirs", [0.1, 0.2], task="<script>x</script>")
-    write_run(tmp_path / "logs" / "run", [0.12, 0.3])
+    write_original(write_run(tmp_path / "logs" / "run", [0.12, 0.3]) / "x", [0.1])
+    for name in ("server.txt", "client-3.txt"):
+        (tmp_path / "logs" / "run" / "x" / name).replace(tmp_path / "logs" / "run" / name)
+    (tmp_path / "logs" / "run" / "x").rmdir()
     made = compare([str(tmp_path / "logs" / "*")], tmp_path / "theirs", tmp_path)
     page = (made / "compare.html").read_text()
     assert "<script>x" not in page
     assert len(list((made / "figures").glob("*.svg"))) == 9  # accuracy, loss, four costs one way, three the other
     assert len(list(csv.reader((made / "tables" / "verdicts.csv").open()))) == 10
+    assert [row[1:] for row in csv.reader((made / "tables" / "clients.csv").open())][1:] == [["1", "1", "", "0.5"]] * 2
+    assert "Of another task than the original" in page
 
 
 @pytest.mark.parametrize(
@@ -79,6 +85,8 @@ def test_a_folder_is_written_with_page_figures_and_tables(tmp_path: Path) -> Non
         '{"scores": {"aggr_acc": [1e999]}, "s2c": {}, "c2s": {}}',
         '{"scores": {}, "s2c": {"sum": [true]}, "c2s": {}}',
         '{"scores": {}, "s2c": {}, "c2s": {}, "options": 3}', "[" * 100_000, "\x00",
+        '{"scores": {}, "s2c": {}, "c2s": {}, "options": {"task": "\\ud800"}}',
+        '{"scores": {"aggr_lss": [1e308]}, "s2c": {}, "c2s": {}}', f'{{"scores": {{"aggr_lss": [{10**400}]}}}}',
     ],
 )  # fmt: skip
 def test_logs_that_are_not_the_originals_are_refused(content: str, tmp_path: Path) -> None:
@@ -87,6 +95,14 @@ def test_logs_that_are_not_the_originals_are_refused(content: str, tmp_path: Pat
     (folder / "server.txt").write_text(content)
     with pytest.raises(DataError, match=r"server|theirs"):
         read_original(folder)
+
+
+def test_logs_that_are_no_files_are_refused(tmp_path: Path) -> None:
+    for name, make in (("fifo", os.mkfifo), ("zero", lambda path: path.symlink_to("/dev/zero"))):
+        (tmp_path / name).mkdir()
+        make(tmp_path / name / "server.txt")
+        with pytest.raises(DataError, match="found no file"):
+            read_original(tmp_path / name)
 
 
 def test_the_command_says_what_is_missing(tmp_path: Path) -> None:

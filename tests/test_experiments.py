@@ -73,6 +73,9 @@ def test_a_run_is_found_again_by_what_it_is(tmp_path: Path) -> None:
     assert reproduce.find_run(config) is None
     write_run(tmp_path / "logs" / "partial", [0.1], seed=2, num_rounds=3, workers=7)
     write_run(tmp_path / "logs" / "further", [0.1, 0.2], seed=2, num_rounds=3)
+    assert reproduce.find_run(config) is None, "without a checkpoint it can't go on"
+    for name in ("partial", "further"):
+        (tmp_path / "check_pts" / name).mkdir(parents=True)
     found = reproduce.find_run(config)
     assert found is not None
     assert (found.name, found.state) == ("further", "partial")
@@ -91,6 +94,11 @@ def test_the_list_and_its_refusals(tmp_path: Path) -> None:
     result = run_main("--work-type=reproduce", "--experiment=batch", "--seeds=0", cwd=tmp_path)
     assert_refused(result, "--seeds: expected a whole number from 1 to 1000")
     assert_refused(run_main("--task=lc-biid-c10", "--experiment=batch", cwd=tmp_path), "are for --work-type reproduce")
+    assert_refused(run_main("--task=lc-biid-c10", "--dry-run", cwd=tmp_path), "are for --work-type reproduce")
+    short = run_main("--work-type=reproduce", "--list", "--num-rounds=5", cwd=tmp_path)
+    assert "not with these settings: --num-rounds" in short.stdout
+    other = make_config("lc-biid-c10", num_rounds=3, output_path=str(tmp_path), source="elsewhere.npz")
+    assert reproduce.find_run(other) is None
 
 
 def test_a_reproduction_does_what_is_missing_and_reports(tmp_path: Path) -> None:

@@ -94,18 +94,41 @@ def test_partial_and_unreadable_runs_are_shown_and_never_averaged(tmp_path: Path
     assert summary.final is not None
     assert summary.final.value == pytest.approx(30)
     assert summary.final.deviation is None
-    assert tables.accuracy_table([summary]).rows[0][2] == "1 of 3"
+    assert tables.accuracy_table([summary]).rows[0][2:4] == ["3", "1 of 3"]
 
 
-def test_curves_of_different_lengths_go_as_far_as_all_have_got(tmp_path: Path) -> None:
-    write_run(tmp_path / "a", [0.1, 0.3, 0.5], seed=1)
-    write_run(tmp_path / "b", [0.3, 0.5], seed=2, num_rounds=3)
+def test_curves_are_of_finished_runs_or_of_partial_ones_as_far_as_all_have_got(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", [0.1, 0.3], seed=1, num_rounds=3)
+    write_run(tmp_path / "b", [0.3], seed=2, num_rounds=3)
     (group,) = groups_of(tmp_path)
     rounds, centre, width = band(group, "test_acc")
-    assert rounds == [1, 2]
-    assert centre == pytest.approx([20, 40])
-    assert width == pytest.approx([math.sqrt(200), math.sqrt(200)])
+    assert rounds == [1]
+    assert centre == pytest.approx([20])
+    assert width == pytest.approx([math.sqrt(200)])
+    write_run(tmp_path / "c", [0.5, 0.6, 0.7], seed=3)
+    (group,) = groups_of(tmp_path)
+    rounds, centre, width = band(group, "test_acc")
+    assert rounds == [1, 2, 3]
+    assert centre == pytest.approx([50, 60, 70])
+    assert width == [0, 0, 0]
     assert band(group, "pseudo_label_acc") == ([], [], [])
+
+
+def test_a_run_counts_once_however_it_is_named(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", [0.5])
+    write_run(tmp_path / "b", [0.7])  # the same settings and seed
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    found = results.find([str(tmp_path / "*"), str(tmp_path / "a"), f"{tmp_path}/./a/"])
+    assert [(result.name, result.state) for result in found] == [("a", "repeated"), ("b", "finished")]
+    assert found[0].remark == "same settings and seed as b"
+    (group,) = results.group(found)
+    assert [result.name for result in group.results] == ["b"]
+
+
+def test_runs_on_other_data_are_other_groups(tmp_path: Path) -> None:
+    for name, source in (("a", "/data/cats"), ("b", "/data/xrays")):
+        write_run(tmp_path / name, [0.5], task="lc-biid-own", source=source)
+    assert [len(group.results) for group in groups_of(tmp_path)] == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -114,7 +137,12 @@ def test_curves_of_different_lengths_go_as_far_as_all_have_got(tmp_path: Path) -
         '{"round": 0}', "[]", "null", "{", '{"round": 1, "test_acc": 1}', json.dumps(line(1, 0.5)),
         json.dumps(line(0, 0.5)).replace("0.5", "NaN"), json.dumps({**line(0, 0.5), "test_acc": "high"}),
         json.dumps({**line(0, 0.5), "helpers": {"x": [1]}}), json.dumps({**line(0, 0.5), "helpers": {"1": ["a"]}}),
-        json.dumps({**line(0, 0.5), "s2c": 3}), "\x00\x01",
+        json.dumps({**line(0, 0.5), "s2c": 3}), "\x00\x01", "[" * 100_000, json.dumps({**line(0, 0.5), "helpers": []}),
+        json.dumps({**line(0, 0.5), "helpers": {"1": [100]}}), json.dumps({**line(0, 0.5), "helpers": {"\u00b2": [1]}}),
+        json.dumps({**line(0, 0.5), "labeled_acc": 3}), json.dumps({**line(0, 0.5), "labeled_acc": {}}),
+        json.dumps({**line(0, 0.5), "test_acc_sigma": "x"}), json.dumps(line(0, -5)), json.dumps(line(0, 1e307)),
+        json.dumps({**line(0, 0.5), "seconds": 10**400}), json.dumps({**line(0, 0.5), "seconds": 1e308}),
+        json.dumps({**line(0, 0.5), "local_test_acc": float("nan")}), json.dumps({**line(0, 0.5), "test_acc": True}),
     ],
 )  # fmt: skip
 def test_rounds_that_are_not_records_are_not_read(spoilt: str, tmp_path: Path) -> None:
@@ -125,7 +153,16 @@ def test_rounds_that_are_not_records_are_not_read(spoilt: str, tmp_path: Path) -
     assert "line 1" in result.remark
 
 
-@pytest.mark.parametrize("spoilt", ["", "[]", '{"settings": {}}', '{"settings": {"task": 3}}', "\xff"])
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        "", "[]", '{"settings": {}}', '{"settings": {"task": 3}}', "\xff", '{"settings": {"task": "foo"}}',
+        "[" * 100_000,
+        '{"settings": {"task": "lc-biid-c10", "num_rounds": 0}}', '{"settings": {"task": "lc-biid-c10", "gpu": 3}}',
+        '{"settings": {"task": "lc-biid-c10", "source": "\\ud800"}}',
+        '{"settings": {"task": "lc-biid-c10", "lr": 1e999}}',
+    ],
+)  # fmt: skip
 def test_a_config_that_is_none_makes_a_run_unreadable(spoilt: str, tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", [0.5])
     (folder / "config.json").write_text(spoilt)
@@ -167,8 +204,15 @@ def test_the_papers_values_are_found_by_what_a_run_is() -> None:
     assert {name: value and value.accuracy for name, value in accuracy.items()} == {
         "alexnet": 37.61, "covid": 84.32, "20 labels": 62.7, "w/o": 47.51, "1 label": 31.95,
     }  # fmt: skip
-    for given in ({"no_icc": True}, {"num_clients": 20}, {"frac_clients": 0.5}, {"labels_per_class": 7}):
+    for given in (
+        {"no_icc": True},
+        {"num_clients": 20},
+        {"frac_clients": 0.5},
+        {"labels_per_class": 7},
+        {"num_helpers": 0},
+    ):
         assert reported(settings("lc-biid-c10", **given)) is None
+    assert reported(settings("ls-biid-c10", labels_per_class=50)) is None
 
 
 def test_the_difference_is_to_the_papers_own_measure(tmp_path: Path) -> None:
@@ -186,20 +230,23 @@ def test_hostile_strings_are_escaped_everywhere(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "logs" / "run", [0.5, 0.6])
     about = json.loads((folder / "config.json").read_text())
     about["settings"]["source"] = HOSTILE
-    about["settings"]["model"] = HOSTILE
     (folder / "config.json").write_text(json.dumps(about))
-    (folder / "stopped.txt").write_text(HOSTILE)
+    other = write_run(tmp_path / "logs" / "other", [0.5], num_rounds=2)
+    (other / "stopped.txt").write_text(HOSTILE)
+    spoilt = write_run(tmp_path / "logs" / "spoilt", [0.5])
+    about["settings"]["model"] = HOSTILE
+    (spoilt / "config.json").write_text(json.dumps(about))
     (folder / "confusion.json").write_text(json.dumps({"class_names": [HOSTILE, "b"], "matrix": [[1, 2], [3, 4]]}))
     made = report([str(tmp_path / "logs" / "*")], tmp_path)
     page = (made / "report.html").read_text()
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
-    tex = (made / "tables" / "accuracy.tex").read_text()
+    tex = (made / "tables" / "runs.tex").read_text()
     assert r"\input" not in tex
     assert r"\textbackslash{}input\{/etc/passwd\}" in tex
     assert r"\$x\_1\textasciicircum{}2\$" in tex
-    assert r"\|" in (made / "tables" / "accuracy.md").read_text()
-    assert "<script" not in (made / "tables" / "accuracy.md").read_text().replace(r"\<script", "")
+    assert r"\|" in (made / "tables" / "runs.md").read_text()
+    assert "<script" not in (made / "tables" / "runs.md").read_text().replace(r"\<script", "")
     assert len(list((made / "figures").glob("*.png"))) == len(list((made / "figures").glob("*.svg"))) >= 3
     for path in (made / "figures").iterdir():
         assert path.resolve().parent == (made / "figures").resolve()
@@ -246,6 +293,14 @@ def test_every_kind_of_figure_is_drawn(tmp_path: Path) -> None:
     }
 
 
+def test_accuracy_by_labels_per_class_is_drawn_where_runs_differ_in_it(tmp_path: Path) -> None:
+    for labels in (1, 5, 20):
+        for model in ("fedmatch", "fedprox-uda"):
+            write_run(tmp_path / "logs" / f"{model}{labels}", [0.1, labels / 40], model=model, labels_per_class=labels)
+    made = report([str(tmp_path / "logs" / "*")], tmp_path)
+    assert (made / "figures" / "labels-lc-biid-c10.png").exists()
+
+
 def test_the_command_reports_without_tensorflow_and_prints_its_folder(tmp_path: Path) -> None:
     write_run(tmp_path / "outputs" / "logs" / "run", [0.1, 0.4])
     code = (
@@ -263,8 +318,9 @@ def test_the_command_reports_without_tensorflow_and_prints_its_folder(tmp_path: 
 
 
 def test_runs_that_are_not_there_are_refused(tmp_path: Path) -> None:
+    (tmp_path.parent / "there").mkdir(exist_ok=True)
     with pytest.raises(ConfigError, match="expected folders of runs"):
-        results.find([str(tmp_path / "nothing*")])
+        results.find([str(tmp_path.parent / "there"), str(tmp_path / "nothing*")])
     assert_refused(run_main("--work-type", "report", cwd=tmp_path), "--runs: expected folders of runs")
     assert_refused(run_main("--work-type", "report", "--runs", "x*", cwd=tmp_path), "--runs: expected folders of runs")
     result = run_main("--work-type", "report", "--runs", "x", "--lr", "1", cwd=tmp_path)
@@ -321,8 +377,8 @@ def test_the_page_works_in_a_browser(tmp_path: Path) -> None:
             assert min(images) > 100
             overflow = browser.execute_script("return document.documentElement.scrollWidth - window.innerWidth")
             assert overflow <= 0, "the page itself must not scroll sideways"
-        finals = 'return [...document.querySelectorAll("#accuracy tbody tr")].map(row => row.cells[3].textContent)'
-        header = browser.find_elements(By.CSS_SELECTOR, "#accuracy th button")[3]
+        finals = 'return [...document.querySelectorAll("#accuracy tbody tr")].map(row => row.cells[4].textContent)'
+        header = browser.find_elements(By.CSS_SELECTOR, "#accuracy th button")[4]
         browser.execute_script("arguments[0].click()", header)
         up = [float(text.split()[0]) for text in browser.execute_script(finals)]
         browser.execute_script("arguments[0].click()", header)

@@ -18,6 +18,7 @@ from fedmatch_tf.report.tables import Table
 
 MAX_BYTES = 200 * 2**20  # of one log file
 MAX_CLIENTS = 100_000
+LARGEST = 1e12  # of any figure in a log
 
 
 class Original(NamedTuple):
@@ -51,7 +52,7 @@ def read_original(folder: Path) -> Original:
     clients = {}
     for path in sorted(folder.glob("client-*.txt"))[:MAX_CLIENTS]:
         number = path.stem.split("-", 1)[1]
-        if number.isdigit() and len(number) <= 9:
+        if number.isascii() and number.isdecimal() and len(number) <= 9:
             own = _mapping(_load(path), "scores", path)
             clients[int(number)] = {
                 name: _numbers(own.get(name, []), path) for name in ("valid_loss", "valid_acc", "test_acc")
@@ -72,9 +73,14 @@ def read_original(folder: Path) -> Original:
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        if path.stat().st_size > MAX_BYTES:
+        if not path.is_file():
+            raise DataError(f"--official: expected the original's log folder with server.txt, found no file {path}")
+        with path.open("rb") as file:
+            payload = file.read(MAX_BYTES + 1)
+        if len(payload) > MAX_BYTES:
             raise DataError(f"{path}: expected a log of at most {MAX_BYTES // 2**20} MB")
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(payload)
+        json.dumps(content, ensure_ascii=False).encode()  # text that can be written again
     except OSError as error:
         raise DataError(
             f"--official: expected the original's log folder with server.txt; {path}: {error.strerror}"
@@ -97,7 +103,7 @@ def _numbers(values: Any, where: Path) -> list[float]:
     fine = isinstance(values, list) and all(
         isinstance(value, (int, float)) and not isinstance(value, bool) for value in values
     )
-    if not fine or not all(math.isfinite(value) for value in values):
+    if not fine or not all(abs(value) < LARGEST for value in values):
         raise DataError(f"{where}: expected lists of numbers")
     return [float(value) for value in values]
 
@@ -108,12 +114,18 @@ def compare(patterns: Sequence[str], official: Path, output: Path) -> Path:
     ours = [result for result in results.find(patterns) if result.lines]
     if not ours:
         raise ConfigError(f"--runs: expected a run with at least one round; received {' '.join(patterns)}")
-    tables = [verdicts(ours, theirs), settings_table(ours[0], theirs)]
+    tables = [verdicts(ours, theirs), clients_table(ours, theirs), *(settings_table(result, theirs) for result in ours)]
     rounds = len(theirs.accuracy)
+    others = sorted({result.name for result in ours if result.settings["task"] != theirs.options.get("task")})
+    warning = (
+        f" Of another task than the original's, so that verdicts mean little: {', '.join(others)}." if others else ""
+    )
+    partial = [f"{result.name} ({result.remark})" for result in ours if result.state != results.FINISHED]
+    warning += f" Not finished: {', '.join(partial)}." if partial else ""
     lead = (
         f"{len(ours)} of our runs beside {theirs.folder} ({rounds} rounds). Verdicts are on means over the rounds that "
         f"both have. The original fixes neither its clients nor its starting weights, so its own runs differ, too; "
-        f"and it counts a client's first visit against another client's weights, which shows in S2C."
+        f"and it counts a client's first visit against another client's weights, which shows in S2C.{warning}"
     )
     return page.write(output, "compare.html", "Ours and the original", lead, tables, _figures(ours, theirs))
 
@@ -156,24 +168,39 @@ def _quantities(result: Result, theirs: Original) -> Iterator[tuple[str, Sequenc
                 yield f"{name}, {mine}", [line[way][mine] for line in lines], original[other]
 
 
+def clients_table(ours: Sequence[Result], theirs: Original) -> Table:
+    """Means over all entries of the clients' logs, which both write in the same format."""
+    rows = []
+    for folder in (theirs.folder, *(result.folder for result in ours)):
+        clients = (theirs if folder == theirs.folder else read_original(Path(folder))).clients
+        cells = [Path(folder).name, str(len(clients))]
+        for name in ("valid_loss", "valid_acc", "test_acc"):
+            values = [value for client in clients.values() for value in client[name]]
+            cells.append(f"{math.fsum(values) / len(values):.4g}" if values else "")
+        rows.append(cells)
+    head = ["logs", "clients", "validation loss", "validation accuracy", "test accuracy"]
+    return Table("clients", "Clients, mean over their rounds (the original's first)", head, rows)
+
+
 def settings_table(result: Result, theirs: Original) -> Table:
     """Every setting that differs between ours, the original's run and the two profiles."""
     task = str(result.settings["task"])
-    profiles = {
-        name: make_config(task, profile=name) if task.split("-")[2] != "own" else None for name in ("official", "paper")
-    }
+    known = task.split("-")[2] in ("c10", "fmnist", "covid")  # the paper's datasets
+    of_paper = make_config(task, profile="paper") if known else None
     rows = []
     for name in COMPARED:
         mine, other = result.settings[name], theirs.options.get(NAMES.get(name, name), "")
-        paper = getattr(profiles["paper"], name) if profiles["paper"] else ""
+        paper = getattr(of_paper, name) if of_paper else ""
         same = (
             isinstance(mine, (int, float))
             and isinstance(other, (int, float))
             and math.isclose(mine, other, rel_tol=1e-6)
         )
-        if not same and mine != other:
+        equal = same or mine == other
+        if not equal or (paper not in ("", mine) and name not in ("model", "arch", "seed")):
             rows.append([name.replace("_", "-"), str(paper), str(other)[:200], str(mine)])
-    return Table("settings", "Settings that differ", ["setting", "paper", "original", "ours"], rows)
+    name = f"settings-{plots.file_name(result.name)}"
+    return Table(name, f"Settings that differ: {result.name}", ["setting", "paper", "original", "ours"], rows)
 
 
 def _figures(ours: Sequence[Result], theirs: Original) -> Iterator[tuple[str, str, Figure]]:

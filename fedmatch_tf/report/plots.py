@@ -26,6 +26,7 @@ def all_figures(summaries: Sequence[Summary], results: Sequence[Result]) -> Iter
     for task in dict.fromkeys(group.settings["task"] for group in groups):
         of_task = [group for group in groups if group.settings["task"] == task]
         yield from _curves(task, of_task)
+        yield from _by_labels(task, [summary for summary in summaries if summary.group in of_task])
     for group in groups:
         yield from _of_group(group)
 
@@ -55,6 +56,23 @@ def _curves(task: str, groups: Sequence[Group]) -> Iterator[tuple[str, str, Figu
     axes.set_yscale("log")
     finish(axes, "round", "learning rate")
     yield f"learning-rate-{task}", title, figure
+
+
+def _by_labels(task: str, summaries: Sequence[Summary]) -> Iterator[tuple[str, str, Figure]]:
+    """Final accuracy over the number of labels per class, where runs differ in it."""
+    lines: dict[str, list[tuple[int, float]]] = {}
+    for summary in summaries:
+        about = summary.group.settings
+        if summary.final is not None:
+            name = about["model"] + (" without decomposition" if about["no_decomposition"] else "")
+            lines.setdefault(name, []).append((about["labels_per_class"], summary.final.value))
+    if any(len({labels for labels, _ in points}) > 1 for points in lines.values()):
+        title = f"Final accuracy by labels per class, {task}"
+        figure, axes = new(title)
+        for number, (name, points) in enumerate(lines.items()):
+            curve(axes, number, name, [labels for labels, _ in sorted(points)], [value for _, value in sorted(points)])
+        finish(axes, "labels per class", "%")
+        yield f"labels-{task}", title, figure
 
 
 def _of_group(group: Group) -> Iterator[tuple[str, str, Figure]]:
@@ -96,7 +114,7 @@ def curve(
     axes: Axes, number: int, label: str, rounds: Sequence[int], centre: Sequence[float], width: Sequence[float] = ()
 ) -> None:
     """A line in the number's colour and dashes, in a band of the given width."""
-    colour, dash = COLOURS[number % len(COLOURS)], DASHES[number % len(DASHES)]
+    colour, dash = COLOURS[number % len(COLOURS)], DASHES[(number + number // len(COLOURS)) % len(DASHES)]
     marker = "o" if len(rounds) == 1 else None
     axes.plot(rounds, centre, color=colour, ls=dash, lw=1.6, label=_plain(label), marker=marker, ms=4)
     if any(width):
@@ -111,12 +129,18 @@ def finish(axes: Axes, x: str, y: str, legend: bool = True) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
-    if legend:
+    count = len(axes.get_lines())
+    if legend and count > 6:  # beside the picture, which becomes wider for it
+        figure = axes.get_figure()
+        assert figure is not None
+        figure.set_size_inches(1.6 * WIDTH, max(3.8, 0.22 * count))
+        axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1.0))
+    elif legend:
         axes.legend(fontsize=8, frameon=False)
 
 
 def _short(group: Group) -> str:
-    return group.label.split(": ", 1)[1]
+    return group.label.split(": ", 1)[1] + ("" if group.finished else " (partial)")
 
 
 def file_name(label: str) -> str:
@@ -171,7 +195,9 @@ def _helpers_matrix(lines: Sequence[Mapping[str, Any]]) -> np.ndarray | None:
 
 def _matrix(title: str, values: np.ndarray, x: str, y: str, what: str, names: Sequence[str] | None = None) -> Figure:
     figure, axes = new(title, height=5.0)
-    image = axes.imshow(values, cmap="cividis", aspect="auto" if values.shape[0] != values.shape[1] else "equal")
+    image = axes.imshow(
+        values, cmap="cividis", vmin=0, aspect="auto" if values.shape[0] != values.shape[1] else "equal"
+    )
     figure.colorbar(image, ax=axes, label=what, shrink=0.8)
     axes.set_xlabel(x)
     axes.set_ylabel(y)
@@ -214,4 +240,4 @@ def _table(rows: Any, names: Any) -> tuple[np.ndarray, list[str]] | None:
         return None
     if values.ndim != 2 or not isinstance(names, list) or values.shape[1] != len(names) or not values.size:
         return None
-    return values, [str(name)[:30] for name in names]
+    return values, ["".join(letter if letter.isprintable() else "?" for letter in str(name)[:30]) for name in names]

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import glob
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedmatch_tf.config import FREE, ConfigError, make_config, settings
+from fedmatch_tf.config import FREE, Config, ConfigError, make_config, settings
 
-MACHINE = FREE | {"output_path", "gpu", "threads_per_worker", "init_weights", "probe_image"}
-FINISHED, PARTIAL, UNREADABLE = "finished", "partial", "unreadable"
+MACHINE = (FREE - {"source"}) | {"output_path", "gpu", "threads_per_worker"}
+FINISHED, PARTIAL, UNREADABLE, REPEATED = "finished", "partial", "unreadable", "repeated"
+BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
 class Result(NamedTuple):
     """One run as its folder has it."""
 
     folder: str
-    state: str  # finished, partial, unreadable
+    state: str  # finished, partial, unreadable, repeated
     remark: str  # why it isn't finished
     settings: Mapping[str, Any]
     lines: Sequence[Mapping[str, Any]]
@@ -47,85 +47,122 @@ class Group(NamedTuple):
 
 
 def find(patterns: Sequence[str]) -> list[Result]:
-    """The runs that the patterns match, sorted by folder; raises if there is none."""
-    folders = sorted({path for pattern in patterns for path in glob.glob(pattern) if Path(path).is_dir()})  # noqa: PTH207
-    if not folders:
-        raise ConfigError(f"--runs: expected folders of runs, such as outputs/logs/*; received {' '.join(patterns)}")
-    return [read(Path(folder)) for folder in folders]
+    """The runs that the patterns match, each once, sorted by folder; a pattern that matches nothing is refused."""
+    folders: dict[Path, str] = {}
+    for pattern in patterns:
+        matches = [path for path in sorted(glob.glob(pattern)) if Path(path).is_dir()]  # noqa: PTH207
+        if not matches:
+            raise ConfigError(f"--runs: expected folders of runs, such as outputs/logs/*; found none at {pattern}")
+        for path in matches:
+            folders.setdefault(Path(path).resolve(), path)
+    return _mark_repeated([read(Path(path)) for path in sorted(folders.values())])
+
+
+def _mark_repeated(results: Sequence[Result]) -> list[Result]:
+    """Of runs with the same settings and seed, the one that has got furthest counts, the newest of equals."""
+    best: dict[tuple[tuple[str, str], ...], Result] = {}
+    for result in results:
+        if result.settings and len(result.lines) >= len(getattr(best.get(_key(result)), "lines", ())):
+            best[_key(result)] = result
+    return [
+        result if not result.settings or best[_key(result)] is result else
+        result._replace(state=REPEATED, remark=f"same settings and seed as {best[_key(result)].name}")
+        for result in results
+    ]  # fmt: skip
+
+
+def _key(result: Result, leave_out: frozenset[str] = frozenset()) -> tuple[tuple[str, str], ...]:
+    """What tells runs apart: all settings but the machine's."""
+    names = sorted(set(result.settings) - MACHINE - leave_out)
+    return tuple((name, repr(result.settings[name])) for name in names)
 
 
 def read(folder: Path) -> Result:
     """The run in a folder."""
     try:
-        about = json.loads((folder / "config.json").read_text(encoding="utf-8"))["settings"]
-        about = {**asdict(make_config(about["task"], source="-")), **about}  # an earlier version had fewer settings
-        _check_settings(about)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        about = _settings(json.loads((folder / "config.json").read_text(encoding="utf-8"))["settings"])
+    except BROKEN as error:
         return Result(str(folder), UNREADABLE, f"config.json: {_one_line(error)}", {}, [])
-    lines, problem = _read_rounds(folder / "rounds.jsonl")
+    lines, problem = _read_rounds(folder / "rounds.jsonl", about["num_clients"])
     wanted, state = about["num_rounds"], FINISHED
     if problem or len(lines) < wanted:
         state = PARTIAL if lines else UNREADABLE
         problem = problem or f"{len(lines)} of {wanted} rounds"
         stopped = folder / "stopped.txt"
-        if stopped.exists():
+        if stopped.is_file():
             problem += f"; stopped by {_one_line(stopped.read_text(encoding='utf-8', errors='replace'))}"
     extra = [_optional(folder / name) for name in ("confusion.json", "partition.json")]
     return Result(str(folder), state, problem, about, lines, *extra)
 
 
-def _check_settings(about: Any) -> None:
-    """Raises unless every setting has its type."""
-    for name, setting in settings().items():
-        value = about[name]
-        kinds: tuple[type, ...] = (
-            (int, float) if setting.kind is float else (list if setting.kind is tuple else setting.kind,)
-        )
-        if not isinstance(value, kinds) and not (value is None and setting.optional):
-            raise ValueError(f"{name}: unexpected {value!r}")
+def _settings(given: Any) -> dict[str, Any]:
+    """The settings, checked by Config's own rules; an earlier version of this program had fewer of them."""
+    values = {**asdict(make_config(given["task"], source="-")), **given}
+    if values["gpu"] is not None:
+        values["gpu"] = tuple(values["gpu"])
+    json.dumps(values, ensure_ascii=False).encode()  # text that can be written again
+    return asdict(Config(**{name: values[name] for name in settings()}))
 
 
-_NUMBERS = ("test_acc", "test_loss", "valid_loss", "confident", "lr", "seconds")
+_SHARES = ("test_acc", "confident", "local_test_acc", "pseudo_label_acc")
+_MORE_SHARES = ("test_acc_sigma", "test_acc_psi")  # where a run asked for them
+_NUMBERS = ("test_loss", "valid_loss", "lr", "seconds")
 _COSTS = ("sum", "sigma", "psi", "helpers", "bytes")
+_LARGEST = 1e12
 
 
-def _read_rounds(path: Path) -> tuple[list[dict[str, Any]], str]:
+def _read_rounds(path: Path, num_clients: int) -> tuple[list[dict[str, Any]], str]:
     """(the rounds up to the first that can't be read, what was wrong)."""
     lines: list[dict[str, Any]] = []
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except BROKEN as error:
         return lines, f"rounds.jsonl: {_one_line(error)}"
     for number, line in enumerate(text.splitlines()):
         try:
             entry = json.loads(line)
-            numbers = [entry[name] for name in _NUMBERS] + [
-                entry[way][cost] for way in ("s2c", "c2s") for cost in _COSTS
-            ]
-            if not all(isinstance(value, (int, float)) and math.isfinite(value) for value in numbers):
-                raise ValueError("a value is not a number")
             if entry["round"] != number:
                 raise ValueError(f"expected round {number}, found {entry['round']!r}")
-            _check_helpers(entry)
-        except (ValueError, KeyError, TypeError) as error:
+            _check_numbers(entry)
+            _check_helpers(entry["helpers"], num_clients)
+        except BROKEN as error:
             return lines, f"rounds.jsonl, line {number + 1}: {_one_line(error)}"
         lines.append(entry)
     return lines, ""
 
 
-def _check_helpers(entry: Mapping[str, Any]) -> None:
-    for client, chosen in entry["helpers"].items():
-        if not (client.isdigit() and all(isinstance(helper, int) and helper >= 0 for helper in chosen)):
-            raise ValueError("helpers are not clients")
-    for name in ("local_test_acc", "pseudo_label_acc"):
-        if entry[name] is not None and not isinstance(entry[name], (int, float)):
-            raise ValueError(f"{name} is not a number")
+def _check_numbers(entry: Mapping[str, Any]) -> None:
+    """Raises unless shares are between 0 and 1, other figures finite, and those there that every round has."""
+    shares = {name: entry[name] for name in _SHARES}
+    shares.update({name: entry[name] for name in _MORE_SHARES if name in entry})
+    if "labeled_acc" in entry:
+        shares.update({when: entry["labeled_acc"][when] for when in ("before", "after")})
+    for name, value in shares.items():
+        missing = value is None and name in ("local_test_acc", "pseudo_label_acc")
+        if not missing and not (_is_number(value) and 0 <= value <= 1):
+            raise ValueError(f"{name}: expected a number between 0 and 1, found {str(value)[:50]}")
+    numbers = {name: entry[name] for name in _NUMBERS}
+    numbers.update({f"{way} {part}": entry[way][part] for way in ("s2c", "c2s") for part in _COSTS})
+    for name, value in numbers.items():
+        if not (_is_number(value) and abs(value) < _LARGEST):
+            raise ValueError(f"{name}: expected a finite number, found {str(value)[:50]}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _check_helpers(helpers: Any, num_clients: int) -> None:
+    for client, chosen in helpers.items():
+        known = [int(client), *chosen]
+        if not all(isinstance(number, int) and 0 <= number < num_clients for number in known):
+            raise ValueError("helpers are not clients of this run")
 
 
 def _optional(path: Path) -> Mapping[str, Any] | None:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except BROKEN:
         return None
     return content if isinstance(content, dict) else None
 
@@ -139,9 +176,8 @@ def group(results: Sequence[Result]) -> list[Group]:
     """The readable runs by all settings but the seed and the machine's, in the order of task and model."""
     by_settings: dict[tuple[tuple[str, str], ...], list[Result]] = {}
     for result in results:
-        if result.settings:
-            kept = {name: repr(value) for name, value in result.settings.items() if name not in MACHINE | {"seed"}}
-            by_settings.setdefault(tuple(sorted(kept.items())), []).append(result)
+        if result.settings and result.state != REPEATED:
+            by_settings.setdefault(_key(result, frozenset({"seed"})), []).append(result)
     groups = [Group("", members[0].settings, members) for members in by_settings.values()]
     order = sorted(groups, key=_order)
     return [each._replace(label=_label(each, order)) for each in order]

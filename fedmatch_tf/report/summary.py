@@ -70,8 +70,11 @@ def _average(lines: Sequence[Mapping[str, Any]], way: str, what: str) -> float:
 
 
 def band(group: Group, name: str) -> tuple[list[int], list[float], list[float]]:
-    """(rounds from 1, means, deviations) in percent over the group's runs, finished or not, as far as all have got."""
-    runs = [result.lines for result in group.results if result.lines]
+    """(rounds from 1, means, deviations) in percent over the group's finished runs.
+
+    If none is finished: over those that are on their way, as far as all of them have got.
+    """
+    runs = [result.lines for result in group.finished or group.results if result.lines]
     length = min((len(lines) for lines in runs), default=0)
     rounds, centres, widths = [], [], []
     for number in range(length):

@@ -29,6 +29,7 @@ def accuracy_table(summaries: Sequence[Summary]) -> Table:
         cells = {
             "task": task,
             "model": model,
+            "rounds": str(summary.group.settings["num_rounds"]),
             "seeds": f"{len(summary.group.finished)} of {len(summary.group.results)}",
             "final acc. (%)": plus_minus(summary.final),
             "best acc. (%)": plus_minus(summary.best),
@@ -92,8 +93,11 @@ def comma_separated(table: Table) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(table.head)
     for row in table.rows:
-        writer.writerow([f"'{cell}" if re.match(r"[=@]|[+-][^\d.]", cell) else cell for cell in row])
+        writer.writerow([f"'{cell}" if _FORMULA.match(cell) and not _NUMBER.fullmatch(cell) else cell for cell in row])
     return out.getvalue()
+
+
+_FORMULA, _NUMBER = re.compile(r"[=@+\-\t\r]"), re.compile(r"[+-]?\d[\d.]*")
 
 
 def latex(table: Table) -> str:

@@ -10,7 +10,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from fedmatch_tf.config import FREE, Config, ConfigError, flag, with_absolute_paths
+from fedmatch_tf.config import Config, ConfigError, flag
+from fedmatch_tf.continuing import FREE, with_absolute_paths
 from fedmatch_tf.display import Progress, duration
 from fedmatch_tf.experiments import EXPERIMENTS, changed, configs, hours
 from fedmatch_tf.partitions import partition_spec

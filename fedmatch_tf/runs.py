@@ -16,7 +16,8 @@ from typing import Any
 
 from fedmatch_tf import checkpoint, machine
 from fedmatch_tf.checkpoint import CLIENTS, RECORDS, Checkpoint
-from fedmatch_tf.config import Config, ConfigError, continued, make_config
+from fedmatch_tf.config import Config, ConfigError, make_config
+from fedmatch_tf.continuing import continued
 from fedmatch_tf.record import Mark, RecordFile, RoundRecord, RunLog, versions
 from fedmatch_tf.scalars import ScalarLog
 from fedmatch_tf.server import ServerState

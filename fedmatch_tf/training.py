@@ -13,7 +13,8 @@ from data.errors import DataError
 from fedmatch_tf import machine, runs, server, simulation
 from fedmatch_tf.atomic import write_text
 from fedmatch_tf.backends.choose import check_backend, make_worker, open_backend
-from fedmatch_tf.config import Config, ConfigError, with_absolute_paths
+from fedmatch_tf.config import Config, ConfigError
+from fedmatch_tf.continuing import with_absolute_paths
 from fedmatch_tf.display import Progress, RoundDisplay, summary
 from fedmatch_tf.interrupts import Interrupts
 from fedmatch_tf.partitions import class_counts, ensure_partitions, fingerprint

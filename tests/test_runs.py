@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmatch_tf.config import ConfigError, continued, make_config
+from fedmatch_tf.config import ConfigError, make_config
+from fedmatch_tf.continuing import continued
 from tests.conftest import ROOT
 
 SETTINGS = {

@@ -17,6 +17,7 @@ LAYERS = [
     {"data.sources", "data.figure"},
     {"data.files"},
     {"data.generator", "data.loader", "data.augment"},
+    {"fedmatch_tf.presets"},
     {"fedmatch_tf", "fedmatch_tf.config", "fedmatch_tf.seeding", "fedmatch_tf.params", "fedmatch_tf.schedule"},
     {
         "fedmatch_tf.atomic",

@@ -27,21 +27,18 @@ class MadeUp:
     def map(self, tasks: Iterable[Any]) -> Iterator[Any]:
         from fedmatch_tf import seeding, wire
         from fedmatch_tf.params import Params
-        from fedmatch_tf.tasks import ClientResult, ClientTask, Score
+        from fedmatch_tf.tasks import ClientResult, ClientTask, EvalResult
 
         for task in tasks:
             if not isinstance(task, ClientTask):
-                yield Score(1.0, 0.5)
+                yield EvalResult(task.whose, task.split, task.part, (10,), (1.0,), (5,))
                 continue
             received = task.broadcast.params
             rng = seeding.stream(1, "made up", task.round_num, task.client)
             trained = Params(received.sigma + rng.random(WEIGHTS, np.float32), received.psi)
             upload = wire.upload(trained, received, 0.0, 0.0, True)
             embedding = rng.random(10, np.float32)
-            yield ClientResult(
-                task.client, task.broadcast.cost, task.plateau.lr, upload, task.plateau, embedding, Score(1.0, 0.5),
-                None, (), 1,
-            )  # fmt: skip
+            yield ClientResult(task.client, task.broadcast.cost, task.plateau, upload, embedding, (), num_examples=1)
 
 
 def measure(num_clients: int, store: str) -> int:

@@ -2,10 +2,9 @@
 
 1. Receive sigma, psi and perhaps helpers: theta = sigma + psi, theta_h = sigma + psi_h, frozen.
 2. For every local epoch and minibatch: (labels-at-client) a supervised step on sigma, eq. 4; then an unsupervised step
-   on psi, eq. 5.
-3. Validate, and test where the run asks for it.
+   on psi, eq. 5. A baseline takes one joint step instead.
+3. Validate, and test where the run asks for it; or give back the model, for several workers to do that.
 4. Upload what changed; what did not stays as received, on both sides.
-5. The validation loss decides on the client's next learning rate.
 """
 
 from __future__ import annotations
@@ -19,13 +18,14 @@ import tensorflow as tf
 
 from data.files import Examples
 from data.loader import ClientData, EvalData
-from fedmatch_tf import networks, schedule, seeding, wire
+from fedmatch_tf import networks, scoring, seeding, wire
 from fedmatch_tf.config import Config
 from fedmatch_tf.evaluate import Evaluator
 from fedmatch_tf.methods.method import Batch, Method
-from fedmatch_tf.params import Params
-from fedmatch_tf.schedule import Plateau
-from fedmatch_tf.tasks import ClientResult, ClientTask, Score, Step, TrainingError, name_of
+from fedmatch_tf.params import Params, kernels_in_use
+from fedmatch_tf.tasks import ClientResult, ClientTask, EvalResult, EvalTask, Step, TrainingError, name_of
+
+LOWER_LR = "A lower --lr may help"
 
 
 class Client:
@@ -48,24 +48,28 @@ class Client:
         networks.write(self._model, received)
         self._method.begin_round()
         steps, known_acc = self._train(task, data, helper_probs, known)
-        valid, plateau = self.validate(task.plateau)
         trained = networks.read(self._model)
-        check_result(trained, valid, name_of(task))
-        test = self._evaluator.score(self._evals.test) if clients_test(config) else None
+        check_result(trained, name_of(task))
+        theta, splits = kernels_in_use(trained, config.l1_thres), scoring.client_splits(config)
+        whose = f"client {task.client}"
+        scored = [self.score(EvalTask(task.round_num, whose, split, theta)) for split in splits if task.score]
         upload, embedding = self._upload(trained, received)
         labeled = 0 if data.labeled is None else len(data.labeled)
         return ClientResult(
-            task.client, task.broadcast.cost, task.plateau.lr, upload, plateau, embedding, valid, test, steps,
-            num_examples=labeled + len(data.unlabeled), known_acc=known_acc,
+            task.client, task.broadcast.cost, task.plateau, upload, embedding, steps, labeled + len(data.unlabeled),
+            tuple(scored), theta if splits and not task.score else None, known_acc,
         )  # fmt: skip
 
-    def validate(self, plateau: Plateau) -> tuple[Score | None, Plateau]:
-        """(score of the model on validation data, the next learning rate's state), if that is what decides on it."""
-        config = self._config
-        if config.lr_signal == "server":
-            return None, plateau
-        valid = self._evaluator.score(self._evals.valid)
-        return valid, schedule.advance(plateau, valid.loss, config.lr_patience, config.lr_factor, config.lr_min)
+    def score(self, task: EvalTask) -> EvalResult:
+        """A model's score on a part of a set."""
+        examples = self._evals.valid if task.split == "valid" else self._evals.test
+        batches = scoring.passes(self._config, len(examples), task.part, task.num_parts)
+        self._evaluator.load(task.theta)
+        losses, hits = self._evaluator.score(examples, batches)
+        if not all(map(math.isfinite, losses)):
+            raise TrainingError(f"expected a finite loss, received NaN or infinity in {name_of(task)}. {LOWER_LR}")
+        num_rows = tuple(rows.stop - rows.start for rows in batches)
+        return EvalResult(task.whose, task.split, task.part, num_rows, losses, hits)
 
     def _upload(self, trained: Params, received: Params) -> tuple[wire.Upload, np.ndarray | None]:
         """(what is sent back, the embedding of the model that both sides then hold of the client)."""
@@ -74,7 +78,7 @@ class Client:
             return wire.full_upload(trained, shared=config.framework != "local"), None
         with_sigma = config.scenario == "lc" or not config.decomposed
         upload = wire.upload(trained, received, config.l1_thres, config.delta_thres, with_sigma)
-        networks.write(self._model, upload.params)
+        self._evaluator.load(kernels_in_use(upload.params))
         return upload, self._evaluator.embed(self._probe).numpy()[0]
 
     def _helper_probs(self, broadcast: wire.Broadcast, unlabeled: Examples) -> np.ndarray:
@@ -82,10 +86,9 @@ class Client:
         probs = []
         for helper in broadcast.helpers:
             sigma, psi = broadcast.params
-            networks.write(self._model, Params(sigma, helper) if len(psi) else Params(helper, psi))
-            size = self._config.batch_size_test
-            rows = [unlabeled.x[begin : begin + size] for begin in range(0, len(unlabeled), size)]
-            probs.append(np.concatenate([self._evaluator.predict(x).numpy() for x in rows]))
+            self._evaluator.load(kernels_in_use(Params(sigma, helper) if len(psi) else Params(helper, psi)))
+            rows = scoring.passes(self._config, len(unlabeled))
+            probs.append(np.concatenate([self._evaluator.predict(unlabeled.x[part]).numpy() for part in rows]))
         return np.array(probs, np.float32).reshape(len(probs), len(unlabeled), unlabeled.y.shape[1])
 
     def _train(
@@ -103,14 +106,19 @@ class Client:
             for number, (kind, step) in enumerate(steps_of_batch, start=1):
                 unlabeled = batch.x_unlabeled is not None and number == len(steps_of_batch)
                 watched = known if unlabeled else None
-                before = self._evaluator.score(watched).accuracy if watched is not None else 0.0
+                before = self._accuracy(watched) if watched is not None else 0.0
                 done.append((step(), batch.y_unlabeled.argmax(axis=1) if kind == "u" else None))  # type: ignore[union-attr]
                 if watched is not None:
-                    measured.append((before, self._evaluator.score(watched).accuracy))
+                    measured.append((before, self._accuracy(watched)))
         steps = tuple(_step(terms, truth) for terms, truth in done)
         check_finite(steps, name_of(task))
         before_and_after = [sum(values) / len(measured) for values in zip(*measured)]
         return steps, (before_and_after[0], before_and_after[1]) if measured else None
+
+    def _accuracy(self, examples: Examples) -> float:
+        """Of the model as it is now."""
+        self._evaluator.load(kernels_in_use(networks.read(self._model), self._config.l1_thres))
+        return sum(self._evaluator.score(examples, scoring.passes(self._config, len(examples)))[1]) / len(examples)
 
     def _batches(self, task: ClientTask, data: ClientData, helper_probs: np.ndarray) -> Iterator[Batch]:
         config = self._config
@@ -166,23 +174,14 @@ def check_finite(steps: Sequence[Step], where: str) -> None:
         if not math.isfinite(step.loss):
             kind = "supervised" if step.kind == "s" else "unsupervised"
             raise TrainingError(
-                f"expected a finite loss, received {step.loss} in {where}, step {number} ({kind}). "
-                f"A lower --lr may help"
+                f"expected a finite loss, received {step.loss} in {where}, step {number} ({kind}). {LOWER_LR}"
             )
 
 
-def check_result(params: Params, score: Score | None, where: str) -> None:
-    """Raises TrainingError if weights, or the loss on validation or test data, are not numbers."""
-    finite = (score is None or math.isfinite(score.loss)) and all(np.isfinite(part).all() for part in params)
-    if not finite:
-        raise TrainingError(f"expected finite weights, received NaN or infinity in {where}. A lower --lr may help")
-
-
-def clients_test(config: Config) -> bool:
-    """Whether clients evaluate on test data, too."""
-    if config.eval_clients == "auto":
-        return config.kind == "simb" or config.model.startswith("local-")
-    return config.eval_clients == "always"
+def check_result(params: Params, where: str) -> None:
+    """Raises TrainingError if weights are not numbers."""
+    if not all(np.isfinite(part).all() for part in params):
+        raise TrainingError(f"expected finite weights, received NaN or infinity in {where}. {LOWER_LR}")
 
 
 def _step(terms: Any, truth: np.ndarray | None) -> Step:

@@ -136,7 +136,9 @@ class Config:
         optional=True,
     )
     batch_size_server: int = _setting(int, ROUNDS, "examples in the server's batch (ls)", rule=NOT_NEGATIVE)
-    batch_size_test: int = _setting(int, ROUNDS, "examples in an evaluation batch", rule=POSITIVE)
+    batch_size_test: int = _setting(
+        int, ROUNDS, "examples in an evaluation batch; small ones are joined", rule=POSITIVE
+    )
     eval_clients: str = _setting(
         str,
         ROUNDS,

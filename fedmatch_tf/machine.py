@@ -1,4 +1,4 @@
-"""How many workers with how many threads this machine gets, and which devices they see."""
+"""How many workers with how many threads this machine gets."""
 
 from __future__ import annotations
 

@@ -25,6 +25,14 @@ def hard_threshold(vector: np.ndarray, threshold: float) -> np.ndarray:
     return np.where(np.abs(vector) <= np.float32(threshold), np.float32(0), vector)
 
 
+def kernels_in_use(params: Params, l1_thres: float = 0.0) -> np.ndarray:
+    """theta; elements of psi of magnitude up to the threshold count as 0, as in every evaluation."""
+    if not len(params.psi):
+        return params.sigma
+    theta: np.ndarray = params.sigma + (hard_threshold(params.psi, l1_thres) if l1_thres else params.psi)
+    return theta
+
+
 def weighted_mean(vectors: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:
     """The weighted mean, added up in the given order."""
     total = float(sum(weights))

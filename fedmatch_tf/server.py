@@ -55,10 +55,11 @@ def helpers_of(
     return helpers.choose_helpers(clients, state.embeddings, config.num_helpers)
 
 
-def next_lr(config: Config, state: ServerState, valid: Score) -> ServerState:
-    """The state after the global model's validation, where that decides on everybody's learning rate."""
-    plateau = schedule.advance(state.plateau, valid.loss, config.lr_patience, config.lr_factor, config.lr_min)
-    return state._replace(plateau=plateau)
+def next_lr(config: Config, plateau: Plateau, valid: Score | None) -> Plateau:
+    """The learning rate's state after a validation, if there was one that decides on it."""
+    if valid is None:
+        return plateau
+    return schedule.advance(plateau, valid.loss, config.lr_patience, config.lr_factor, config.lr_min)
 
 
 def aggregate(config: Config, state: ServerState, results: Sequence[ClientResult]) -> ServerState:

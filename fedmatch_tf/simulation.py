@@ -11,13 +11,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fedmatch_tf import schedule, server, wire
+from fedmatch_tf import schedule, scoring, server, wire
 from fedmatch_tf.config import Config
-from fedmatch_tf.params import Params
+from fedmatch_tf.params import Params, hard_threshold, kernels_in_use
 from fedmatch_tf.record import ClientRecord, RoundRecord
+from fedmatch_tf.scoring import Scores
 from fedmatch_tf.server import ServerState
 from fedmatch_tf.store import Held, Store
-from fedmatch_tf.tasks import ClientResult, ClientTask, EvalTask, Score, ServerResult, ServerTask
+from fedmatch_tf.tasks import ClientResult, ClientTask, EvalTask, Score, ServerTask
 
 
 class Backend(Protocol):
@@ -33,24 +34,29 @@ def run(
     """Runs the rounds that are left; yields each round's record and the state after it."""
     for round_num in range(state.rounds_done, config.num_rounds):
         begin = time.monotonic()
-        trained = None
+        scores: Scores = {}
         # Labels-at-server: sigma learns at the server (algorithm 2, lines 4 to 8).
-        if config.scenario == "ls" and config.num_epochs_server:
-            (trained,) = backend.map([ServerTask(round_num, state.params, state.plateau)])
-            state = state._replace(params=trained.params, plateau=trained.plateau)
+        for epoch in range(config.num_epochs_server if config.scenario == "ls" else 0):
+            (trained,) = backend.map([ServerTask(round_num, epoch, state.params, state.plateau.lr)])
+            scores.update(scoring.add_up(backend.map(_server_eval_tasks(config, round_num, trained.params))))
+            plateau = server.next_lr(config, state.plateau, scores.get(("server", "valid")))
+            state = state._replace(params=trained.params, plateau=plateau)
         # Choose A clients; each gets sigma, psi and perhaps its helpers' psi, and runs its round.
         active = server.select_clients(config, round_num)
         helpers = server.helpers_of(config, state, active, round_num)
-        tasks = (_client_task(config, state, store, client, round_num, helpers.get(client, ())) for client in active)
+        tasks = _client_tasks(config, state, store, active, round_num, helpers)
         results = sorted(backend.map(tasks), key=lambda result: result.client)
-        for result in results:
-            store.put(result.client, _held(config, result))
         # Keep the embeddings; average sigma (labels-at-client) and psi, each on its own.
         state = server.aggregate(config, state, results)
-        tests = {test.name: test.score for test in backend.map(_eval_tasks(config, state))}
-        if "valid" in tests:
-            state = server.next_lr(config, state, tests["valid"])
-        yield _record(config, round_num, results, helpers, trained, tests, time.monotonic() - begin), state
+        # Test the global model; a model's validation decides on its learning rate.
+        evaluated = [part for result in results for part in result.scored]
+        evaluated += backend.map(_eval_tasks(config, state, results))
+        scores.update(scoring.add_up(evaluated))
+        for result in results:
+            store.put(result.client, _held(config, result, scores))
+        if config.lr_signal == "server":
+            state = state._replace(plateau=server.next_lr(config, state.plateau, scores["theta", "valid"]))
+        yield _record(config, round_num, results, helpers, scores, time.monotonic() - begin), state
 
 
 def task_step(config: Config, round_num: int) -> int:
@@ -58,54 +64,83 @@ def task_step(config: Config, round_num: int) -> int:
     return round_num * config.num_steps // config.num_rounds
 
 
-def _client_task(
-    config: Config, state: ServerState, store: Store, client: int, round_num: int, helpers: Sequence[int]
-) -> ClientTask:
+def _client_tasks(
+    config: Config,
+    state: ServerState,
+    store: Store,
+    active: Sequence[int],
+    round_num: int,
+    helpers: Mapping[int, Sequence[int]],
+) -> Iterator[ClientTask]:
+    """A round's tasks, each made when a worker is about to be free.
+
+    The last clients, if they are too few for all workers, leave their models to be scored by all workers together.
+    """
+    num_scored = len(active) - len(active) % (config.workers or 1)
+    for number, client in enumerate(active):
+        held = store.get(client)
+        message = _message(config, state, store, held, helpers.get(client, ()))
+        plateau = held.plateau if held else schedule.start(config.lr, config.lr_patience)
+        if config.lr_signal == "server":
+            plateau = state.plateau
+        yield ClientTask(round_num, client, task_step(config, round_num), message, plateau, number < num_scored)
+
+
+def _message(
+    config: Config, state: ServerState, store: Store, held: Held | None, helpers: Sequence[int]
+) -> wire.Broadcast:
     """What is sent to a client: differences to what it still holds, or everything on its first visit."""
-    held = store.get(client)
-    plateau = held.plateau if held else schedule.start(config.lr, config.lr_patience)
-    if config.lr_signal == "server":
-        plateau = state.plateau
     if config.framework == "local":
-        message = wire.own_broadcast(held.params if held else state.params)
-    elif held is None or config.framework != "fedmatch":
-        message = wire.full_broadcast(state.params)
-    else:
-        others = [wire.helper_part(other.params) for helper in helpers if (other := store.get(helper)) is not None]
-        message = wire.broadcast(
-            state.params, held.params, others, config.l1_thres, config.delta_thres, config.s2c_content
-        )
-    return ClientTask(round_num, client, task_step(config, round_num), message, plateau)
+        return wire.own_broadcast(held.params if held else state.params)
+    if held is None or config.framework != "fedmatch":
+        return wire.full_broadcast(state.params)
+    others = [wire.helper_part(other.params) for helper in helpers if (other := store.get(helper)) is not None]
+    return wire.broadcast(state.params, held.params, others, config.l1_thres, config.delta_thres, config.s2c_content)
 
 
-def _held(config: Config, result: ClientResult) -> Held:
+def _held(config: Config, result: ClientResult, scores: Scores) -> Held:
     """What must be known of the client in its next round: of plain federated averaging, its learning rate only."""
     nothing = Params(np.zeros(0, np.float32), np.zeros(0, np.float32))
     kept = config.framework in ("fedmatch", "local")
-    return Held(result.upload.params if kept else nothing, result.plateau)
+    plateau = server.next_lr(config, result.plateau, scores.get((f"client {result.client}", "valid")))
+    return Held(result.upload.params if kept else nothing, plateau)
 
 
-def _eval_tasks(config: Config, state: ServerState) -> list[EvalTask]:
-    """Tests of the global model: none if there isn't any, its two parts as well if the run asks for that."""
-    if config.framework == "local":
-        return []
+def _server_eval_tasks(config: Config, round_num: int, params: Params) -> list[EvalTask]:
+    """The scores of the server's model after an epoch: what every client's model is scored on, too."""
+    theta = kernels_in_use(params, config.l1_thres)
+    return scoring.eval_tasks(config, round_num, "server", theta, scoring.client_splits(config))
+
+
+def _eval_tasks(config: Config, state: ServerState, results: Sequence[ClientResult]) -> Iterator[EvalTask]:
+    """Scores of the clients' models that are left, and of the global model if there is one.
+
+    The global model's two parts are tested as well if the run asks for that.
+    """
     last = state.rounds_done - 1
-    tasks = [EvalTask(last, state.params)]
-    if config.lr_signal == "server":
-        tasks.append(EvalTask(last, state.params, "valid"))
+    for result in results:
+        if result.theta is not None:
+            whose = f"client {result.client}"
+            yield from scoring.eval_tasks(config, last, whose, result.theta, scoring.client_splits(config))
+    if config.framework == "local":
+        return
+    splits = ("test", "valid") if config.lr_signal == "server" else ("test",)
+    yield from scoring.eval_tasks(config, last, "theta", kernels_in_use(state.params, config.l1_thres), splits)
     if config.ablate_eval:
         sigma, psi = state.params
-        tasks += [
-            EvalTask(last, Params(sigma, np.zeros_like(psi)), "sigma"),
-            EvalTask(last, Params(np.zeros_like(sigma), psi), "psi"),
-        ]
-    return tasks
+        yield from scoring.eval_tasks(config, last, "sigma", sigma, ("test",))
+        yield from scoring.eval_tasks(config, last, "psi", hard_threshold(psi, config.l1_thres), ("test",))
 
 
-def _mean_local_test(results: Sequence[ClientResult]) -> Score:
+def _mean_local_test(results: Sequence[ClientResult], scores: Scores) -> Score:
     """What stands for the global model where clients share nothing: the mean over the round's clients."""
-    tests = [result.test for result in results if result.test is not None]
+    tests = [scores[f"client {result.client}", "test"] for result in results]
     return Score(sum(test.loss for test in tests) / len(tests), sum(test.accuracy for test in tests) / len(tests))
+
+
+def _client_record(result: ClientResult, scores: Scores) -> ClientRecord:
+    valid, test = (scores.get((f"client {result.client}", split)) for split in ("valid", "test"))
+    return ClientRecord(result.client, result.s2c, result.upload.cost, valid, test, result.plateau.lr, result.known_acc)
 
 
 def _record(
@@ -113,28 +148,22 @@ def _record(
     round_num: int,
     results: Sequence[ClientResult],
     helpers: Mapping[int, Sequence[int]],
-    trained: ServerResult | None,
-    tests: Mapping[str, Score],
+    scores: Scores,
     seconds: float,
 ) -> RoundRecord:
     steps = [step for result in results for step in result.steps]
     rows = sum(step.num_rows for step in steps)
     confident = sum(len(step.confident_rows) for step in steps)
-    clients = tuple(
-        ClientRecord(
-            result.client, result.s2c, result.upload.cost, result.valid, result.test, result.lr, result.known_acc
-        )
-        for result in results
-    )
+    clients = tuple(_client_record(result, scores) for result in results)
     return RoundRecord(
         round_num=round_num,
         task_step=task_step(config, round_num),
         clients=clients,
-        global_test=tests["theta"] if tests else _mean_local_test(results),
-        global_valid=tests.get("valid"),
-        part_tests={name: score for name, score in tests.items() if name in ("sigma", "psi")},
-        server_valid=trained.valid if trained else None,
-        server_test=trained.test if trained else None,
+        global_test=scores.get(("theta", "test")) or _mean_local_test(results, scores),
+        global_valid=scores.get(("theta", "valid")),
+        part_tests={part: scores[part, "test"] for part in ("sigma", "psi") if (part, "test") in scores},
+        server_valid=scores.get(("server", "valid")),
+        server_test=scores.get(("server", "test")),
         confident=confident / rows if rows else 0.0,
         pseudo_label_acc=sum(step.num_correct for step in steps) / confident if confident else None,
         helpers=helpers,

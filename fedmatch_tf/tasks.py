@@ -43,6 +43,7 @@ class ClientTask(NamedTuple):
     task_step: int
     broadcast: Broadcast
     plateau: Plateau
+    score: bool = True  # whether the worker scores the trained model, or gives back its theta for others to do that
 
 
 class ClientResult(NamedTuple):
@@ -50,48 +51,52 @@ class ClientResult(NamedTuple):
 
     client: int
     s2c: Cost  # of the broadcast
-    lr: float  # that it trained with
+    plateau: Plateau  # that it trained with
     upload: Upload
-    plateau: Plateau  # for its next round
     embedding: np.ndarray | None  # float32 [classes]: softmax on the probe image; None where nobody needs it
-    valid: Score | None  # None where the global model's validation decides on lr
-    test: Score | None
     steps: tuple[Step, ...]
     num_examples: int  # labelled and unlabelled
+    scored: tuple[EvalResult, ...] = ()  # of the model as trained
+    theta: np.ndarray | None = None  # float32 [n]: its kernels, if others are to score them
     known_acc: tuple[float, float] | None = None  # on labelled data, before and after the unsupervised phases
 
 
 class ServerTask(NamedTuple):
-    """The server's epochs before a round (labels-at-server)."""
+    """One of the server's epochs before a round (labels-at-server)."""
 
     round_num: int
+    epoch: int
     params: Params
-    plateau: Plateau
+    lr: float
 
 
 class ServerResult(NamedTuple):
-    """What comes back from the server's epochs."""
+    """What comes back from a server's epoch."""
 
     params: Params
-    plateau: Plateau
     steps: tuple[Step, ...]
-    valid: Score | None
-    test: Score | None
 
 
 class EvalTask(NamedTuple):
-    """Test a model."""
+    """Score a model on a part of the validation or test data."""
 
     round_num: int
-    params: Params
-    name: str = "theta"  # theta, or the part of it that these parameters are: sigma or psi; valid: on validation data
+    whose: str  # `client 7`, `server` after its epoch, or of the global model `theta`, `sigma`, `psi`
+    split: str  # valid or test
+    theta: np.ndarray  # float32 [n]
+    part: int = 0  # counted from 0
+    num_parts: int = 1
 
 
 class EvalResult(NamedTuple):
-    """What comes back from a test."""
+    """What comes back from a score, pass by pass: where a set was cut does not change a sum."""
 
-    name: str
-    score: Score
+    whose: str
+    split: str
+    part: int
+    num_rows: tuple[int, ...]
+    losses: tuple[float, ...]  # means over the rows
+    hits: tuple[int, ...]
 
 
 class ConfusionTask(NamedTuple):
@@ -109,9 +114,10 @@ def name_of(task: Any) -> str:
     if isinstance(task, ClientTask):
         return f"round {task.round_num + 1}, client {task.client}"
     if isinstance(task, ServerTask):
-        return f"round {task.round_num + 1}, the server's epochs"
+        return f"round {task.round_num + 1}, the server's epoch {task.epoch + 1}"
     if isinstance(task, EvalTask):
-        return f"round {task.round_num + 1}, test of the global model"
+        whose = "the global model" if task.whose in ("theta", "sigma", "psi") else task.whose
+        return f"round {task.round_num + 1}, {'validation' if task.split == 'valid' else 'test'} of {whose}"
     if isinstance(task, ConfusionTask):
         return "confusion matrix"
     return "starting weights" if isinstance(task, InitTask) else type(task).__name__

@@ -11,18 +11,17 @@ import tensorflow as tf
 
 from data import augment, loader
 from data.loader import EvalData
-from fedmatch_tf import networks, seeding
-from fedmatch_tf.client import Client, check_finite, check_result, clients_test, progress, slices
+from fedmatch_tf import networks, scoring, seeding
+from fedmatch_tf.client import Client, check_finite, check_result, progress, slices
 from fedmatch_tf.config import Config
 from fedmatch_tf.evaluate import Evaluator, on_device
 from fedmatch_tf.helpers import probe_image
 from fedmatch_tf.inputs import read_probe, read_sigma
 from fedmatch_tf.methods.method import make_method
-from fedmatch_tf.params import Params
+from fedmatch_tf.params import Params, kernels_in_use
 from fedmatch_tf.tasks import (
     ClientTask,
     ConfusionTask,
-    EvalResult,
     EvalTask,
     InitTask,
     ServerResult,
@@ -47,7 +46,10 @@ class Worker:
         )
         strong_view = augment.identity if config.augment == "none" else augment.rand_augment(config.equalize)
         self._method = make_method(config, self._model, strong_view)
-        self._evaluator = Evaluator(self._model, config.batch_size_test)
+        plain = self._model
+        if config.decomposed:
+            plain = networks.build_network(config.arch, shape, self._partitions.num_classes, decomposed=False)
+        self._evaluator = Evaluator(plain)
         data = loader.load_eval(self._partitions)
         self._evals = EvalData(on_device(data.valid), on_device(data.test))
         probe = (
@@ -66,23 +68,22 @@ class Worker:
                 known = self._server_data.labeled if data.labeled is None else data.labeled
             return self._client.update(task, data, known)
         if isinstance(task, ServerTask):
-            return self._server_epochs(task)
+            return self._server_epoch(task)
         if isinstance(task, EvalTask):
-            networks.write(self._model, task.params)
-            score = self._evaluator.score(self._evals.valid if task.name == "valid" else self._evals.test)
-            check_result(task.params, score, name_of(task))
-            return EvalResult(task.name, score)
+            return self._client.score(task)
         if isinstance(task, ConfusionTask):
-            networks.write(self._model, task.params)
-            return self._confusion()
+            return self._confusion(task)
         if isinstance(task, InitTask):
             return self._initial_params()
         raise TypeError(f"expected a task, received {type(task).__name__}")
 
-    def _confusion(self) -> np.ndarray:
+    def _confusion(self, task: ConfusionTask) -> np.ndarray:
         """Counts [truth, predicted] over the test data."""
-        predicted = self._evaluator.classes(self._evals.test)
-        truth = np.argmax(self._evals.test.y, axis=1)
+        self._evaluator.load(kernels_in_use(task.params, self._config.l1_thres))
+        test = self._evals.test
+        probs = [self._evaluator.predict(test.x[rows]).numpy() for rows in scoring.passes(self._config, len(test))]
+        predicted = np.concatenate(probs).argmax(axis=1)
+        truth = np.argmax(test.y, axis=1)
         classes = self._partitions.num_classes
         return np.bincount(truth * classes + predicted, minlength=classes**2).reshape(classes, classes)
 
@@ -94,24 +95,20 @@ class Worker:
         rng = seeding.stream(config.seed, "initial weights")
         return networks.initial_params(shapes, config.psi_factor, config.decomposed, rng)
 
-    def _server_epochs(self, task: ServerTask) -> ServerResult:
-        """Labels-at-server: sigma learns from the server's labelled set; validation drives the server's lr."""
+    def _server_epoch(self, task: ServerTask) -> ServerResult:
+        """Labels-at-server: sigma learns from the server's labelled set."""
         config = self._config
         labeled = self._server_data.labeled
         networks.write(self._model, task.params)
-        plateau, steps = task.plateau, []
-        for epoch in range(config.num_epochs_server):
-            done = progress(config, task.round_num, epoch / config.num_epochs_server)
-            lr = tf.constant(plateau.lr, tf.float32)
-            rows = slices(len(labeled), config.batch_size_server)
-            losses = [self._method.server_step(labeled.x[part], labeled.y[part], done, lr) for part in rows]
-            steps += [Step("s", float(loss)) for loss in losses]
-            check_finite(steps, name_of(task))
-            valid, plateau = self._client.validate(plateau)
-        test = self._evaluator.score(self._evals.test) if clients_test(config) else None
+        done = progress(config, task.round_num, task.epoch / config.num_epochs_server)
+        lr = tf.constant(task.lr, tf.float32)
+        rows = slices(len(labeled), config.batch_size_server)
+        losses = [self._method.server_step(labeled.x[part], labeled.y[part], done, lr) for part in rows]
+        steps = tuple(Step("s", float(loss)) for loss in losses)
+        check_finite(steps, name_of(task))
         params = networks.read(self._model)
-        check_result(params, valid, name_of(task))
-        return ServerResult(params, plateau, tuple(steps), valid, test)
+        check_result(params, name_of(task))
+        return ServerResult(params, steps)
 
     @functools.cached_property
     def _server_data(self) -> Any:

@@ -13,14 +13,15 @@ import tensorflow as tf
 from data import augment
 from data.files import Examples
 from data.loader import ClientData, EvalData
-from fedmatch_tf import networks
-from fedmatch_tf.client import Client, batches, check_finite, clients_test, progress, slices
+from fedmatch_tf import networks, scoring
+from fedmatch_tf.client import Client, batches, check_finite, progress, slices
 from fedmatch_tf.config import Config, make_config
 from fedmatch_tf.evaluate import Evaluator
 from fedmatch_tf.methods.fedmatch import FedMatch
 from fedmatch_tf.params import Params
 from fedmatch_tf.schedule import Plateau
-from fedmatch_tf.tasks import ClientTask, Step, TrainingError
+from fedmatch_tf.scoring import clients_test
+from fedmatch_tf.tasks import ClientTask, EvalTask, Step, TrainingError
 from fedmatch_tf.wire import full_broadcast
 from tests.conftest import made_up_images
 
@@ -40,6 +41,7 @@ class Bench:
         rng = np.random.default_rng(1)
         self.before = networks.initial_params(networks.kernel_shapes(self.model), 0.2, True, rng)
         self.method = FedMatch(self.config, self.model, augment.identity)
+        self.evaluator = Evaluator(networks.build_network("alexnet", (24, 24, 3), 4, decomposed=False))
         self.restore()
 
     def restore(self) -> None:
@@ -156,17 +158,42 @@ def test_each_step_is_traced_once_whatever_the_size_of_the_batch() -> None:
     assert bench.method.unsupervised_step.experimental_get_tracing_count() == 1
 
 
-def test_an_evaluation_is_the_mean_over_all_examples_whatever_the_batch() -> None:
+def test_an_evaluation_is_the_mean_over_all_examples_whatever_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(l1_thres=1e-3)
     thresholded = np.where(np.abs(bench.before.psi) <= 1e-3, 0, bench.before.psi).astype(np.float32)
     networks.write(bench.model, Params(bench.before.sigma, thresholded))
     probs = bench.probs().astype(np.float64)
     bench.restore()
     loss = -np.log(probs[np.arange(24), LABELS]).mean()
-    for batch_size in (24, 10, 100):
-        score = Evaluator(bench.model, batch_size).score(Examples(X, Y))
+    evals = EvalData(Examples(X, Y), Examples(X[:10], Y[:10]))
+    theta = bench.before.sigma + thresholded
+    for batch_size, num_parts in ((24, 1), (10, 1), (10, 2), (10, 3), (1000, 1)):
+        config = replace(bench.config, batch_size_test=batch_size)
+        monkeypatch.setattr(scoring, "PASS", batch_size)
+        client = Client(config, bench.model, bench.method, bench.evaluator, evals, np.zeros((1, 24, 24, 3), np.float32))
+        tasks = [EvalTask(0, "theta", "valid", theta, part, num_parts) for part in range(num_parts)]
+        results = [client.score(task) for task in reversed(tasks)]
+        assert sum(sum(result.num_rows) for result in results) == 24
+        assert max(max(result.num_rows) for result in results) <= batch_size
+        score = scoring.add_up(results)["theta", "valid"]
         assert score.loss == pytest.approx(loss, rel=1e-4)
         assert score.accuracy == pytest.approx((probs.argmax(1) == LABELS).mean())
+
+
+def test_small_evaluation_batches_are_joined_and_parts_cover_a_set_once() -> None:
+    config = make_config("lc-biid-c10")  # batches of 100, so five at once
+
+    def ends(*parts: int, num_rows: int = 2000) -> list[int]:
+        return [rows.stop for rows in scoring.passes(config, num_rows, *parts)]
+
+    assert ends() == [500, 1000, 1500, 2000]
+    assert ends(num_rows=1100) == [500, 1000, 1100]
+    assert (ends(0, 2), ends(1, 2)) == ([500, 1000], [1500, 2000])
+    assert (ends(0, 3), ends(1, 3), ends(2, 3)) == ([500], [1000], [1500, 2000])
+    config = replace(config, batch_size_test=300)
+    assert ends() == [300, 600, 900, 1200, 1500, 1800, 2000]
+    config = replace(config, batch_size_test=4000)
+    assert ends() == [2000]
 
 
 def data(labeled: int | None, unlabeled: int) -> ClientData:
@@ -272,7 +299,7 @@ def test_a_clients_round_counts_examples_and_measures_forgetting_around_the_last
         config,
         bench.model,
         method,
-        Evaluator(bench.model, 10),
+        bench.evaluator,
         EvalData(twos, twos),
         np.zeros((1, 24, 24, 3), np.float32),
     )
@@ -288,4 +315,5 @@ def test_a_clients_round_counts_examples_and_measures_forgetting_around_the_last
     assert {tuple(batch.seed) for batch in method.batches} != {tuple(method.batches[0].seed)}
     assert float(method.batches[0].lr) == 0.5
     assert result.upload.cost.sum == 1.0
-    assert result.test is None
+    assert [score.split for score in result.scored] == ["valid"]
+    assert result.theta is None

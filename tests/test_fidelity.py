@@ -131,12 +131,13 @@ def test_every_step_embedding_helper_and_weight_is_the_originals(scenario: str, 
             assert same_helpers(tuple(record.helpers.get(client, ())), expected["helpers"][str(client)])
         compare_weights(state.params.sigma, expected["sigma"], tolerance)
         compare_weights(state.params.psi, expected["psi"], tolerance)
-    for trained, expected in zip(replay.server_results, trace.get("server_training", [])):
-        assert trained.valid is not None
-        assert trained.valid.loss == pytest.approx(expected["valid_loss"], abs=tolerance["score_valid_loss"])
-        assert trained.valid.accuracy == pytest.approx(expected["valid_acc"], abs=0.021)
-        assert trained.test is not None
-        assert trained.test.loss == pytest.approx(expected["test_loss"], abs=tolerance["score_test_loss"])
+    server_training = zip(replay.server_results, replay.rounds, trace.get("server_training", []))
+    for trained, (record, _), expected in server_training:
+        assert record.server_valid is not None
+        assert record.server_valid.loss == pytest.approx(expected["valid_loss"], abs=tolerance["score_valid_loss"])
+        assert record.server_valid.accuracy == pytest.approx(expected["valid_acc"], abs=0.021)
+        assert record.server_test is not None
+        assert record.server_test.loss == pytest.approx(expected["test_loss"], abs=tolerance["score_test_loss"])
         compare_weights(trained.params.sigma, expected["sigma"], tolerance)
     assert len(replay.server_results) == (2 if scenario == "ls" else 0)
 

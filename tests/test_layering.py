@@ -30,7 +30,7 @@ LAYERS = [
     {"fedmatch_tf.wire", "fedmatch_tf.environment", "fedmatch_tf.inputs"},
     {"fedmatch_tf.tasks", "fedmatch_tf.store"},
     {"fedmatch_tf.record", "fedmatch_tf.display", "fedmatch_tf.figures", "fedmatch_tf.layers", "fedmatch_tf.losses"},
-    {"fedmatch_tf.networks", "fedmatch_tf.helpers"},
+    {"fedmatch_tf.networks", "fedmatch_tf.helpers", "fedmatch_tf.scoring"},
     {"fedmatch_tf.evaluate"},
     {"fedmatch_tf.methods", "fedmatch_tf.methods.method"},
     {"fedmatch_tf.methods.fedmatch", "fedmatch_tf.methods.joint"},

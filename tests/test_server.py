@@ -10,7 +10,7 @@ from fedmatch_tf.config import make_config
 from fedmatch_tf.helpers import choose_helpers, probe_image
 from fedmatch_tf.params import Params, hard_threshold, weighted_mean
 from fedmatch_tf.simulation import task_step
-from fedmatch_tf.tasks import ClientResult, Score
+from fedmatch_tf.tasks import ClientResult
 from fedmatch_tf.wire import Cost, Upload
 
 CONFIG = make_config("lc-biid-c10")
@@ -79,9 +79,7 @@ def result(client: int, params: Params, num_examples: int) -> ClientResult:
     free = Cost(0.0, 0.0, 0.0, 0)
     embedding = np.full(2, client, np.float32)
     plateau = schedule.start(0.1, 1)
-    return ClientResult(
-        client, free, 0.1, Upload(params, free), plateau, embedding, Score(1.0, 0.5), None, (), num_examples
-    )
+    return ClientResult(client, free, plateau, Upload(params, free), embedding, (), num_examples)
 
 
 @pytest.mark.parametrize(

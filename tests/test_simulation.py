@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmatch_tf import schedule, server, simulation, wire
+from fedmatch_tf import scoring, server, simulation, wire
 from fedmatch_tf.config import Config, make_config
 from fedmatch_tf.params import Params
 from fedmatch_tf.store import MemoryStore
 from fedmatch_tf.tasks import ClientResult, ClientTask, EvalResult, EvalTask, Score, ServerResult, ServerTask, Step
+
+VALID_HITS = {"server": 1, "theta": 3}
 
 
 class Arithmetic:
@@ -22,18 +24,21 @@ class Arithmetic:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.tasks: list[ClientTask] = []
+        self.evaluated: list[EvalTask] = []
 
     def map(self, tasks: Iterable[Any]) -> Iterator[Any]:
         return reversed([self.run(task) for task in tasks])
 
     def run(self, task: Any) -> Any:
-        if isinstance(task, EvalTask) and task.name == "valid":
-            return EvalResult("valid", Score(1.0, 0.3))  # never falls
         if isinstance(task, EvalTask):
-            return EvalResult(task.name, Score(float(task.params.psi.sum()), float(task.params.sigma.sum())))
+            self.evaluated.append(task)
+            if task.split == "valid":  # its loss never falls
+                return EvalResult(task.whose, "valid", task.part, (10,), (1.0,), (VALID_HITS.get(task.whose, 2),))
+            if task.whose.startswith("client"):
+                return EvalResult(task.whose, "test", task.part, (10,), (0.5,), (int(task.whose.split()[1]),))
+            return EvalResult(task.whose, "test", task.part, (10,), (float(task.theta.sum()),), (4,))
         if isinstance(task, ServerTask):
-            params = Params(task.params.sigma + 10, task.params.psi)
-            return ServerResult(params, task.plateau, (), Score(1.0, 0.1), None)
+            return ServerResult(Params(task.params.sigma + 10, task.params.psi), ())
         self.tasks.append(task)
         received = task.broadcast.params
         trained = Params(received.sigma + 1, received.psi + task.client)
@@ -42,12 +47,14 @@ class Arithmetic:
             upload = wire.full_upload(
                 Params(trained.sigma + task.client, received.psi), self.config.framework != "local"
             )
-        plateau = schedule.advance(task.plateau, 1.0, self.config.lr_patience, self.config.lr_factor, 0.0)
         embedding = np.array([task.client, 0.0], np.float32)
         steps = (Step("u", 1.0, num_rows=4, confident_rows=(0, 1), pseudo_labels=(3, 3), num_correct=1),)
+        theta, whose = trained.sigma + task.client, f"client {task.client}"
+        splits = scoring.client_splits(self.config) if task.score else ()
+        scored = tuple(self.run(EvalTask(task.round_num, whose, split, theta)) for split in splits)
         return ClientResult(
-            task.client, task.broadcast.cost, task.plateau.lr, upload, plateau, embedding, Score(1.0, 0.2),
-            Score(0.5, task.client / 10), steps, num_examples=1 + task.client,
+            task.client, task.broadcast.cost, task.plateau, upload, embedding, steps, num_examples=1 + task.client,
+            scored=scored, theta=None if task.score else theta,
         )  # fmt: skip
 
 
@@ -66,7 +73,7 @@ def test_labels_at_client_averages_sigma_and_psi_apart() -> None:
     for number, (record, state) in enumerate(rounds, start=1):
         np.testing.assert_allclose(state.params.sigma, number, rtol=1e-6)  # everybody added 1
         np.testing.assert_allclose(state.params.psi, number, rtol=1e-6)  # the mean of 0, 1 and 2
-        assert record.global_test.loss == pytest.approx(3 * number)
+        assert record.global_test.loss == pytest.approx(6 * number)  # the sum of theta
         assert [client.client for client in record.clients] == [0, 1, 2]
         assert (record.confident, record.pseudo_label_acc) == (0.5, 0.5)
 
@@ -164,13 +171,38 @@ def test_local_clients_go_on_with_their_own_and_report_their_mean() -> None:
 
 
 def test_parts_of_the_model_are_tested_when_asked_for() -> None:
-    rounds, _ = run(replace(LC, ablate_eval=True, num_rounds=1))
-    ((record, _),) = rounds
-    assert tuple(record.global_test) == pytest.approx((3, 3))
-    assert {name: tuple(score) for name, score in record.part_tests.items()} == {
-        "sigma": pytest.approx((0, 3)),
-        "psi": pytest.approx((3, 0)),
-    }
+    rounds, _ = run(replace(LC, ablate_eval=True, num_rounds=1, num_clients=4, l1_thres=1.4))
+    ((record, state),) = rounds
+    assert state.params.sigma.tolist() == [1, 1, 1]
+    assert state.params.psi.tolist() == [1.5, 1.5, 1.5]
+    assert record.global_test == Score(7.5, 0.4)
+    assert record.part_tests == {"sigma": Score(3.0, 0.4), "psi": Score(4.5, 0.4)}
+    rounds, _ = run(replace(LC, ablate_eval=True, num_rounds=1, num_clients=4, l1_thres=1.6))
+    ((record, state),) = rounds
+    assert record.global_test == record.part_tests["sigma"] == Score(3.0, 0.4), "small elements of psi count as 0"
+    assert record.part_tests["psi"] == Score(0.0, 0.4)
+
+
+@pytest.mark.parametrize(
+    ("workers", "apart", "parts"), [(1, [], 1), (2, [4], 2), (3, [3, 4], 3), (9, [0, 1, 2, 3, 4], 4)]
+)
+def test_clients_that_would_leave_workers_idle_are_scored_by_all(workers: int, apart: list[int], parts: int) -> None:
+    config = replace(LC, num_clients=5, workers=workers, eval_clients="always", num_rounds=2)
+    rounds, backend = run(config)
+    assert [task.client for task in backend.tasks if not task.score] == apart + apart
+    shared = {(task.whose, task.split): 0 for task in backend.evaluated}
+    for task in backend.evaluated:
+        shared[task.whose, task.split] += 1
+        assert task.num_parts in (1, parts)
+    # 2000 images are four passes of 500, so more parts than four make no sense. Two rounds.
+    for client in range(5):
+        assert shared[f"client {client}", "valid"] == 2 * (parts if client in apart else 1)
+    assert shared["theta", "test"] == 2 * parts
+    for record, _ in rounds:
+        assert [client.valid for client in record.clients] == [Score(1.0, 0.2)] * 5
+        assert [client.test for client in record.clients] == [Score(0.5, client / 10) for client in range(5)]
+        assert record.global_test.accuracy == 0.4
+    assert [task.plateau.lr for task in backend.tasks if task.round_num == 1] == [0.9] * 5
 
 
 def test_without_inter_client_consistency_nobody_is_helped() -> None:

@@ -6,8 +6,8 @@ import os
 import shlex
 import shutil
 import time
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from datetime import datetime
@@ -21,7 +21,7 @@ from fedmatch_tf.continuing import continued
 from fedmatch_tf.record import Mark, RecordFile, RoundRecord, RunLog, versions
 from fedmatch_tf.scalars import ScalarLog
 from fedmatch_tf.server import ServerState
-from fedmatch_tf.store import BufferedStore, DiskStore, Store
+from fedmatch_tf.store import DiskStore, Held, Store, WriteBehind
 
 IN_MEMORY_UP_TO = 2**30  # bytes of all clients' parameters; beyond, they are on disk
 
@@ -34,13 +34,15 @@ class Run:
         self.partitions = start.partitions
         self._check_pts, self._lock = check_pts, lock
         self._records = RecordFile(check_pts / RECORDS, start.records)
-        disk = DiskStore(check_pts / CLIENTS, start.clients)
-        self._store = disk if _on_disk(config, start.state) else BufferedStore(disk)
+        self._disk = DiskStore(check_pts / CLIENTS, start.clients)
+        self._in_memory = not _on_disk(config, start.state)
+        self._store = WriteBehind(self._disk, keep_all=self._in_memory)
         self._log = RunLog(folder, check_pts, config, self._records.read())
         self._scalars = ScalarLog(folder / "tensorboard", self._log.lines)
-        self._saved, self._clients, self._settings = start.state.rounds_done, start.clients, start.settings
-        self._thread = ThreadPoolExecutor(1)
-        self._synced = self._thread.submit(checkpoint.sync, check_pts, start, {})
+        self._asked_for, self._settings = start.state.rounds_done, start.settings
+        self._saved = start
+        self._thread = ThreadPoolExecutor(1)  # writes beside the simulation, one thing after the other
+        self._writing = self._thread.submit(checkpoint.sync, check_pts, start, {})
 
     def __enter__(self) -> Run:
         return self
@@ -49,7 +51,7 @@ class Run:
         self._thread.shutdown()
         self._lock.close()
         if kind is None:
-            self._synced.result()
+            self._writing.result()
 
     @property
     def store(self) -> Store:
@@ -67,38 +69,48 @@ class Run:
         self._records.add(record)
         if state.rounds_done % self.config.checkpoint_every == 0 or state.rounds_done == self.config.num_rounds:
             self.save()
+        elif not self._in_memory:
+            self._write_later(self._store.write, self._store.take_changed())
         self._log.add(record)
         self._scalars.add(self._log.lines[-1])
         self._scalars.embeddings(state.embeddings)
 
     def save(self) -> None:
-        """Writes a checkpoint unless there is one of this round; then removes what no checkpoint needs.
-
-        A checkpoint outlives this process at once. To outlive a power cut it must reach the disk itself, which takes as
-        long as an AlexNet client's training: that goes on beside the next round. So the previous checkpoint always has.
-        """
-        if self.state.rounds_done == self._saved:
-            return
-        self._save()
+        """Writes a checkpoint beside the next round, unless there is one of this round."""
+        if self.state.rounds_done != self._asked_for:
+            self._save()
 
     def keep_settings(self) -> None:
         """What the user has changed on resuming is on record before the first round, for whatever happens in it."""
         if self._settings != asdict(self.config):
             self._save()
+            self._writing.result()
 
     def _save(self) -> None:
-        clients, self._settings = self._store.flush(), asdict(self.config)
-        point = Checkpoint(self._settings, versions(), self.partitions, self.state, clients, self._records.mark)
-        self._synced.result()
+        self._asked_for, self._settings = self.state.rounds_done, asdict(self.config)
+        point = Checkpoint(self._settings, versions(), self.partitions, self.state, {}, self._records.mark)
+        self._write_later(self._write_checkpoint, self._store.take_changed(), point)
+
+    def _write_later(self, write: Callable[..., None], *what: Any) -> None:
+        """Beside the next round; what failed in the last one is raised here."""
+        self._writing.result()
+        self._writing = self._thread.submit(write, *what)
+
+    def _write_checkpoint(self, changed: Mapping[int, Held], point: Checkpoint) -> None:
+        """A checkpoint outlives this process as soon as it has its name, and a power cut when it is synced."""
+        self._store.write(changed)
+        point, previous = point._replace(clients=self._disk.entries()), self._saved
         checkpoint.save(self._check_pts, point)
-        self._synced = self._thread.submit(checkpoint.sync, self._check_pts, point, self._clients)
-        self._store.prune([self._clients, clients])
-        self._saved, self._clients = self.state.rounds_done, clients
+        self._saved = point
+        checkpoint.sync(self._check_pts, point, previous.clients)
+        self._disk.prune([previous.clients, point.clients])
 
     def resume_command(self) -> str:
         """What to type to go on, and from where."""
+        wait([self._writing])
         return (
-            f"The last checkpoint is after {self._saved} of {self.config.num_rounds} rounds. To go on:\n"
+            f"The last checkpoint is after {self._saved.state.rounds_done} of {self.config.num_rounds} rounds. "
+            f"To go on:\n"
             f"  python main.py --resume {shlex.quote(str(self.folder))}"
         )
 

@@ -62,18 +62,20 @@ class DiskStore:
 
     def put(self, client: int, held: Held) -> None:
         """Writes a new version of the client's file."""
-        vector = np.concatenate(held.params)
+        sigma, psi = held.params
         version = self._entries[client].version + 1 if client in self._entries else 0
-        entry = Entry(version, len(held.params.sigma), zlib.crc32(vector), held.plateau)
+        entry = Entry(version, len(sigma), zlib.crc32(psi.data, zlib.crc32(sigma.data)), held.plateau)
         with replacing(self._folder / file_name(client, entry)) as file:
-            np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(vector))
-            file.write(vector.data)  # NumPy's own writing hides that a disk is full
+            header = {"descr": "<f4", "fortran_order": False, "shape": (len(sigma) + len(psi),)}
+            np.lib.format.write_array_header_1_0(file, header)
+            file.write(sigma.data)  # NumPy's own writing hides that a disk is full
+            file.write(psi.data)
         if client in self._entries and (old := file_name(client, self._entries[client])) not in self._named:
             (self._folder / old).unlink()
         self._entries[client] = entry
 
-    def flush(self) -> Mapping[int, Entry]:
-        """Everything is on the disk afterwards, as these entries say."""
+    def entries(self) -> Mapping[int, Entry]:
+        """All files as they are now."""
         return dict(self._entries)
 
     def prune(self, checkpoints: Iterable[Mapping[int, Entry]]) -> None:
@@ -99,37 +101,42 @@ class MemoryStore:
         self._held[client] = held
 
 
-class BufferedStore:
-    """Keeps everything in memory, and writes what has changed when a checkpoint asks for it."""
+class WriteBehind:
+    """A disk store whose files are written later, in another thread if need be; until then, memory has them.
 
-    def __init__(self, disk: DiskStore) -> None:
-        self._disk, self._memory, self._changed = disk, MemoryStore(), set[int]()
-        for client in disk.flush():
+    Args:
+        keep_all: memory goes on having what was written.
+    """
+
+    def __init__(self, disk: DiskStore, keep_all: bool) -> None:
+        self._disk, self._keep_all = disk, keep_all
+        self._memory: dict[int, Held] = {}
+        self._changed: dict[int, Held] = {}
+        for client in disk.entries() if keep_all else ():
             held = disk.get(client)
             assert held is not None
-            self._memory.put(client, held._replace(params=Params(*(part.copy() for part in held.params))))
+            self._memory[client] = held._replace(params=Params(*(part.copy() for part in held.params)))
 
     def get(self, client: int) -> Held | None:
         """What the client held after its last round; None before its first."""
-        return self._memory.get(client)
+        held = self._memory.get(client)
+        return self._disk.get(client) if held is None else held
 
     def put(self, client: int, held: Held) -> None:
         """Replaces what is kept of the client."""
-        self._memory.put(client, held)
-        self._changed.add(client)
+        self._memory[client] = self._changed[client] = held
 
-    def flush(self) -> Mapping[int, Entry]:
-        """Everything is on the disk afterwards, as these entries say."""
-        for client in sorted(self._changed):
-            held = self._memory.get(client)
-            assert held is not None
+    def take_changed(self) -> Mapping[int, Held]:
+        """What has not been handed out for writing yet."""
+        changed, self._changed = self._changed, {}
+        return changed
+
+    def write(self, changed: Mapping[int, Held]) -> None:
+        """Writes what was handed out."""
+        for client, held in sorted(changed.items()):
             self._disk.put(client, held)
-            self._changed.remove(client)
-        return self._disk.flush()
-
-    def prune(self, checkpoints: Iterable[Mapping[int, Entry]]) -> None:
-        """Removes the files that none of these checkpoints names."""
-        self._disk.prune(checkpoints)
+            if not self._keep_all and self._memory[client] is held:
+                del self._memory[client]
 
 
 def file_name(client: int, entry: Entry) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fedmatch_tf import seeding, wire
+from fedmatch_tf import scoring, seeding, wire
 from fedmatch_tf.config import Config, make_config, settings
 from fedmatch_tf.params import Params, kernels_in_use
 from fedmatch_tf.tasks import (
@@ -71,11 +71,12 @@ class StandIn:
         trained = Params(received.sigma + rng.random(SIZE, np.float32), received.psi + 0.1 * helped)
         upload = wire.upload(trained, received, 0.0, 0.5, config.scenario == "lc")
         theta = kernels_in_use(trained)
-        valid = EvalTask(task.round_num, f"client {task.client}", "valid", theta)
+        whose, splits = f"client {task.client}", scoring.client_splits(config)
+        scored = tuple(evaluated(EvalTask(task.round_num, whose, split, theta)) for split in splits)
         steps = (Step("u", 1.0, num_rows=4, confident_rows=(0, 1), pseudo_labels=(3, 3), num_correct=1),)
         return ClientResult(
             task.client, task.broadcast.cost, task.plateau, upload, upload.params.psi[:10], steps, num_examples=10,
-            scored=(evaluated(valid),) if task.score else (), theta=None if task.score else theta,
+            scored=scored if task.score else (), theta=None if task.score else theta,
         )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -31,8 +32,8 @@ def test_a_few_elements_travel_with_their_indices_and_many_behind_a_bitmap() -> 
     few, many = old.copy(), old.copy()
     few[[3, 500]] = 1
     many[:400] = 1
-    assert wire.num_bytes(wire.diff(few, old, 0.0)) == 9 + 2 * 4 + 2 * 4
-    assert wire.num_bytes(wire.diff(many, old, 0.0)) == 9 + 100 + 400 * 4
+    assert len(wire.encode(wire.diff(few, old, 0.0))) == wire.num_bytes(800, 2) == 9 + 2 * 4 + 2 * 4
+    assert len(wire.encode(wire.diff(many, old, 0.0))) == wire.num_bytes(800, 400) == 9 + 100 + 400 * 4
 
 
 @settings(max_examples=100, deadline=None)
@@ -46,13 +47,33 @@ def test_an_encoded_message_is_exact_and_as_long_as_said(new: np.ndarray, thresh
     delta = wire.diff(new, old, threshold)
     message = wire.encode(delta)
     again = wire.decode(message)
-    assert len(message) == wire.num_bytes(delta)
+    assert len(message) == wire.num_bytes(delta.size, len(delta.places))
     np.testing.assert_array_equal(again.places, delta.places)
     np.testing.assert_array_equal(again.values, delta.values)
     assert again.size == delta.size
     applied = wire.apply(old, again)
     assert (np.abs(applied - new) <= np.float32(threshold)).all()
     np.testing.assert_array_equal(applied[delta.places], new[delta.places])
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(1, 3), st.integers(-2, 2), st.sampled_from([0.0, 1e-3, 0.3]), st.integers(0, 2**32 - 1))
+def test_merging_is_sending_and_applying_the_differences(blocks: int, more: int, threshold: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    old = rng.uniform(-1, 1, blocks * 2**16 + more).astype(np.float32)
+    new = np.where(rng.random(len(old)) < 0.5, old, rng.uniform(-1, 1, len(old)).astype(np.float32))
+    delta = wire.diff(new, old, threshold)
+    merged, count = wire.merge(new, old, threshold)
+    assert merged.tobytes() == wire.apply(old, delta).tobytes()
+    assert count == wire.num_changed(new, old, threshold) == len(delta.places)
+
+
+def test_merging_takes_small_elements_of_the_new_vector_for_zero() -> None:
+    new, old = np.array([0.05, -0.05, 0.4, -0.0], np.float32), np.array([0.02, -0.5, 0.4, 3.0], np.float32)
+    merged, count = wire.merge(new, old, 0.03, l1_thres=0.1)
+    assert merged.tolist() == pytest.approx([0.02, 0.0, 0.4, 0.0])  # 0 is within 0.03 of 0.02
+    assert count == 2
+    assert wire.num_changed(new, old, 0.03, l1_thres=0.1) == 2  # the old 0.02 counts as 0, too
 
 
 # Thresholds for the examples below: psi up to 0.1 counts as 0, changes up to 0.05 are not sent.

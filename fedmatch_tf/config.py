@@ -204,6 +204,11 @@ class Config:
     workers: int | None = _setting(int, MACHINE, "CPU worker processes", rule=POSITIVE, optional=True)
     threads_per_worker: int | None = _setting(int, MACHINE, "threads of a CPU worker", rule=POSITIVE, optional=True)
     backend: str = _setting(str, MACHINE, "where clients train", choices=("process", "inline", "ray"))
+    precision: str = _setting(
+        str, MACHINE, "mixed: float16 where a GPU with tensor cores is faster with it", choices=("float32", "mixed")
+    )
+    xla: bool = _setting(bool, MACHINE, "compile with XLA what can be: faster on some GPUs, slower on CPUs")
+    profile_run: bool = _setting(bool, MACHINE, "write a TensorBoard trace of a client's task in the second round")
     task_timeout: float = _setting(
         float, MACHINE, "seconds a worker may take for one task before it is replaced", rule=POSITIVE
     )

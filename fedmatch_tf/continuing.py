@@ -11,7 +11,8 @@ from fedmatch_tf.config import Config, ConfigError, flag
 
 # Where and how a run is worked on; they may change when it goes on, as no result depends on them.
 FREE = {
-    "workers", "backend", "task_timeout", "task_tries", "checkpoint_every", "store", "dataset_path", "source",
+    "workers", "backend", "profile_run", "task_timeout", "task_tries", "checkpoint_every", "store", "dataset_path",
+    "source",
 }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,14 +18,15 @@ from fedmatch_tf.params import Params
 class Evaluator:
     """A plain network: sigma and psi are added up once, when they are loaded, not with every batch."""
 
-    def __init__(self, network: Any) -> None:
+    def __init__(self, network: Any, xla: bool = False) -> None:
         self._network = network
+        compiled = partial(tf.function, autograph=False, jit_compile=xla or None)
         images = tf.TensorSpec([None, *network.input_shape[1:]], tf.uint8)
         targets = tf.TensorSpec([None, network.output_shape[-1]])
-        self._compiled = tf.function(self._loss_and_hits, [images, targets], autograph=False)
-        self.predict = tf.function(lambda x: network(scaled(x)), [images], autograph=False)
+        self._compiled = compiled(self._loss_and_hits, [images, targets])
+        self.predict = compiled(lambda x: network(scaled(x)), [images])
         floats = tf.TensorSpec(images.shape, tf.float32)
-        self.embed = tf.function(lambda image: network(image), [floats], autograph=False)
+        self.embed = compiled(lambda image: network(image), [floats])
 
     def load(self, theta: np.ndarray) -> None:
         """The kernels to use from now on."""

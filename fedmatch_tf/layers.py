@@ -39,14 +39,17 @@ class _Decomposed(keras.layers.Layer):  # type: ignore[name-defined]
         self.sigma_initializer = keras.initializers.get(sigma_initializer or default_initializer())
 
     def _add_parts(self, shape: tuple[int, ...]) -> None:
-        self.sigma = self.add_weight(name="sigma", shape=shape, initializer=self.sigma_initializer, trainable=True)
-        self.psi = self.add_weight(name="psi", shape=shape, initializer="zeros", trainable=True)
+        # In mixed precision, too, the two parts are added up in full: psi is small beside sigma.
+        full: dict[str, Any] = {"shape": shape, "trainable": True, "experimental_autocast": False}
+        self.sigma = self.add_weight(name="sigma", initializer=self.sigma_initializer, **full)
+        self.psi = self.add_weight(name="psi", initializer="zeros", **full)
         self.psi.assign(self.psi_factor * self.sigma)
 
     def theta(self, training: bool) -> tf.Tensor:
         """The kernel in use."""
         psi = tf.convert_to_tensor(self.psi)
-        return self.sigma + (psi if training else hard_threshold(psi, self.l1_thres))
+        theta = self.sigma + (psi if training else hard_threshold(psi, self.l1_thres))
+        return tf.cast(theta, self.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:
         """Arguments that make the same layer again."""

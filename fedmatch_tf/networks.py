@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Callable
 
 import numpy as np
@@ -17,9 +18,18 @@ PLAIN_SCALE = 1.2  # a plain network starts where sigma + 0.2 sigma would
 
 
 def build_network(
-    arch: str, image_shape: Sequence[int], num_classes: int, decomposed: bool = True, l1_thres: float = 0.0
+    arch: str,
+    image_shape: Sequence[int],
+    num_classes: int,
+    decomposed: bool = True,
+    l1_thres: float = 0.0,
+    precision: str = "float32",
 ) -> Any:
-    """A Keras model: images in [0, 1] [batch, h, w, c] -> probabilities [batch, classes]."""
+    """A Keras model: images in [0, 1] [batch, h, w, c] -> probabilities [batch, classes].
+
+    Args:
+        precision: of what is computed; parameters and probabilities are always float32.
+    """
     smallest = SMALLEST_IMAGE[arch]
     if len(image_shape) != 3 or min(image_shape[:2]) < smallest:
         raise ConfigError(f"--image-size: expected at least {smallest} for {arch}, received images {list(image_shape)}")
@@ -45,8 +55,20 @@ def build_network(
             )
 
     image = keras.Input(tuple(image_shape))
-    scores = NETWORKS[arch](image, num_classes, conv, dense)
+    with _policy("mixed_float16" if precision == "mixed" else "float32"):
+        scores = NETWORKS[arch](image, num_classes, conv, dense)
     return keras.Model(image, keras.layers.Softmax(dtype="float32")(scores), name=arch)
+
+
+@contextmanager
+def _policy(name: str) -> Iterator[None]:
+    """Layers made here compute in this precision."""
+    before = keras.mixed_precision.global_policy()
+    keras.mixed_precision.set_global_policy(name)
+    try:
+        yield
+    finally:
+        keras.mixed_precision.set_global_policy(before)
 
 
 def _resnet9(x: Any, num_classes: int, conv: Callable[..., Any], dense: Callable[..., Any]) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +13,14 @@ class Params(NamedTuple):
 
     sigma: np.ndarray  # float32 [n]
     psi: np.ndarray  # float32 [n] or [0]
+
+
+def blocks(size: int) -> Iterator[slice]:
+    """Parts of a vector that stay in the processor's cache."""
+    return (slice(begin, begin + _BLOCK) for begin in range(0, size, _BLOCK))
+
+
+_BLOCK = 2**16
 
 
 def flatten(kernels: Sequence[np.ndarray]) -> np.ndarray:
@@ -29,7 +37,10 @@ def kernels_in_use(params: Params, l1_thres: float = 0.0) -> np.ndarray:
     """theta; elements of psi of magnitude up to the threshold count as 0, as in every evaluation."""
     if not len(params.psi):
         return params.sigma
-    theta: np.ndarray = params.sigma + (hard_threshold(params.psi, l1_thres) if l1_thres else params.psi)
+    theta = np.empty_like(params.sigma)
+    for part in blocks(len(theta)):
+        psi = params.psi[part]
+        np.add(params.sigma[part], hard_threshold(psi, l1_thres) if l1_thres else psi, out=theta[part])
     return theta
 
 
@@ -37,6 +48,7 @@ def weighted_mean(vectors: Sequence[np.ndarray], weights: Sequence[float]) -> np
     """The weighted mean, added up in the given order."""
     total = float(sum(weights))
     result = np.zeros_like(vectors[0])
-    for vector, weight in zip(vectors, weights):
-        result += np.float32(weight / total) * vector
+    for part in blocks(len(result)):
+        for vector, weight in zip(vectors, weights):
+            result[part] += np.float32(weight / total) * vector[part]
     return result

@@ -29,12 +29,19 @@ def clients_test(config: Config) -> bool:
     return config.eval_clients == "always"
 
 
-def eval_tasks(config: Config, round_num: int, whose: str, theta: np.ndarray, splits: Sequence[str]) -> list[EvalTask]:
-    """Tasks that score a model on these splits, in as many parts as there are workers and passes."""
+def eval_tasks(
+    config: Config, round_num: int, whose: str, theta: np.ndarray, splits: Sequence[str], finer: int = 1
+) -> list[EvalTask]:
+    """Tasks that score a model on these splits.
+
+    Args:
+        finer: so many parts for every worker, if there are several of them and enough passes.
+    """
     tasks = []
     for split in splits:
         num_rows = config.num_valid if split == "valid" else config.num_test
-        num_parts = min(config.workers or 1, len(passes(config, num_rows)))
+        workers = config.workers or 1
+        num_parts = min(finer * workers, len(passes(config, num_rows))) if workers > 1 else 1
         tasks += [EvalTask(round_num, whose, split, theta, part, num_parts) for part in range(num_parts)]
     return tasks
 

@@ -18,7 +18,7 @@ from fedmatch_tf.record import ClientRecord, RoundRecord
 from fedmatch_tf.scoring import Scores
 from fedmatch_tf.server import ServerState
 from fedmatch_tf.store import Held, Store
-from fedmatch_tf.tasks import ClientResult, ClientTask, EvalTask, Score, ServerTask
+from fedmatch_tf.tasks import ClientResult, ClientTask, EvalResult, EvalTask, Score, ServerTask
 
 
 class Backend(Protocol):
@@ -44,12 +44,18 @@ def run(
         # Choose A clients; each gets sigma, psi and perhaps its helpers' psi, and runs its round.
         active = server.select_clients(config, round_num)
         helpers = server.helpers_of(config, state, active, round_num)
-        tasks = _client_tasks(config, state, store, active, round_num, helpers)
-        results = sorted(backend.map(tasks), key=lambda result: result.client)
+        results: list[ClientResult] = []
+        evaluated: list[EvalResult] = []
+        for result in backend.map(_client_tasks(config, state, store, active, round_num, helpers, results)):
+            if isinstance(result, ClientResult):
+                results.append(result)
+                evaluated += result.scored
+            else:
+                evaluated.append(result)
+        results.sort(key=lambda result: result.client)
         # Keep the embeddings; average sigma (labels-at-client) and psi, each on its own.
         state = server.aggregate(config, state, results)
         # Test the global model; a model's validation decides on its learning rate.
-        evaluated = [part for result in results for part in result.scored]
         evaluated += backend.map(_eval_tasks(config, state, results))
         scores.update(scoring.add_up(evaluated))
         for result in results:
@@ -71,19 +77,28 @@ def _client_tasks(
     active: Sequence[int],
     round_num: int,
     helpers: Mapping[int, Sequence[int]],
-) -> Iterator[ClientTask]:
+    results: list[ClientResult],
+) -> Iterator[ClientTask | EvalTask]:
     """A round's tasks, each made when a worker is about to be free.
 
-    The last clients, if they are too few for all workers, leave their models to be scored by all workers together.
+    If the clients are not a multiple of the workers, some workers have one client less. So the first clients leave it
+    to others to score their models: that is what workers do who are done before the rest.
+
+    Args:
+        results: those that are back.
     """
-    num_scored = len(active) - len(active) % (config.workers or 1)
+    num_apart = len(active) % (config.workers or 1)
     for number, client in enumerate(active):
         held = store.get(client)
         message = _message(config, state, store, held, helpers.get(client, ()))
         plateau = held.plateau if held else schedule.start(config.lr, config.lr_patience)
         if config.lr_signal == "server":
             plateau = state.plateau
-        yield ClientTask(round_num, client, task_step(config, round_num), message, plateau, number < num_scored)
+        yield ClientTask(round_num, client, task_step(config, round_num), message, plateau, number >= num_apart)
+    for number, result in enumerate(results):
+        if result.theta is not None:
+            yield from _client_eval_tasks(config, round_num, result)
+            results[number] = result._replace(theta=None)
 
 
 def _message(
@@ -112,6 +127,13 @@ def _server_eval_tasks(config: Config, round_num: int, params: Params) -> list[E
     return scoring.eval_tasks(config, round_num, "server", theta, scoring.client_splits(config))
 
 
+def _client_eval_tasks(config: Config, round_num: int, result: ClientResult) -> list[EvalTask]:
+    """The scores of a client's model that its own task left to others."""
+    assert result.theta is not None
+    splits = scoring.client_splits(config)
+    return scoring.eval_tasks(config, round_num, f"client {result.client}", result.theta, splits, finer=2)
+
+
 def _eval_tasks(config: Config, state: ServerState, results: Sequence[ClientResult]) -> Iterator[EvalTask]:
     """Scores of the clients' models that are left, and of the global model if there is one.
 
@@ -120,8 +142,7 @@ def _eval_tasks(config: Config, state: ServerState, results: Sequence[ClientResu
     last = state.rounds_done - 1
     for result in results:
         if result.theta is not None:
-            whose = f"client {result.client}"
-            yield from scoring.eval_tasks(config, last, whose, result.theta, scoring.client_splits(config))
+            yield from _client_eval_tasks(config, last, result)
     if config.framework == "local":
         return
     splits = ("test", "valid") if config.lr_signal == "server" else ("test",)

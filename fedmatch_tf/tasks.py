@@ -105,6 +105,13 @@ class ConfusionTask(NamedTuple):
     params: Params
 
 
+class ProfileTask(NamedTuple):
+    """Run a task and write a trace of it."""
+
+    task: Any
+    folder: str
+
+
 class InitTask(NamedTuple):
     """Make the starting parameters, from the seed or from --init-weights."""
 
@@ -120,4 +127,6 @@ def name_of(task: Any) -> str:
         return f"round {task.round_num + 1}, {'validation' if task.split == 'valid' else 'test'} of {whose}"
     if isinstance(task, ConfusionTask):
         return "confusion matrix"
+    if isinstance(task, ProfileTask):
+        return name_of(task.task)
     return "starting weights" if isinstance(task, InitTask) else type(task).__name__

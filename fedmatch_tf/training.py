@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Callable
@@ -20,7 +20,7 @@ from fedmatch_tf.interrupts import Interrupts
 from fedmatch_tf.partitions import class_counts, ensure_partitions, fingerprint
 from fedmatch_tf.runs import Run
 from fedmatch_tf.simulation import Backend
-from fedmatch_tf.tasks import ConfusionTask, InitTask
+from fedmatch_tf.tasks import ClientTask, ConfusionTask, InitTask, ProfileTask
 
 MakeWorker = Callable[[Config], Any]
 
@@ -76,7 +76,8 @@ def _train_rounds(run: Run, backend: Backend, display: RoundDisplay) -> None:
         write_text(run.folder / "partition.json", json.dumps(counts))
     try:
         with Interrupts(display.note) as interrupts, display:
-            for record, state in simulation.run(run.config, run.state, backend, run.store):
+            traced = _Traced(backend, run) if run.config.profile_run else backend
+            for record, state in simulation.run(run.config, run.state, traced, run.store):
                 run.add(record, state)
                 display.show(run.lines[-1])
                 if interrupts.asked and state.rounds_done < run.config.num_rounds:
@@ -86,8 +87,27 @@ def _train_rounds(run: Run, backend: Backend, display: RoundDisplay) -> None:
     except BaseException as error:
         display.note(run.resume_command())
         with suppress(OSError):
-            write_text(stopped, "Ctrl-C" if isinstance(error, KeyboardInterrupt) else f"{error}\n")
+            write_text(stopped, "Ctrl-C or SIGTERM" if isinstance(error, KeyboardInterrupt) else f"{error}\n")
         raise
+
+
+class _Traced:
+    """A backend that has one client's task traced: in the second round, as the first one compiles the steps."""
+
+    def __init__(self, backend: Backend, run: Run) -> None:
+        self._backend, self._folder = backend, str((run.folder / "tensorboard").absolute())
+        self._round = min(run.state.rounds_done + 1, run.config.num_rounds - 1)
+        self._done = False
+
+    def map(self, tasks: Iterable[Any]) -> Iterable[Any]:
+        """The results of the tasks."""
+        return self._backend.map(self._wrap(task) for task in tasks)
+
+    def _wrap(self, task: Any) -> Any:
+        if self._done or not isinstance(task, ClientTask) or task.round_num != self._round:
+            return task
+        self._done = True
+        return ProfileTask(task, self._folder)
 
 
 def _write_confusion(run: Run, backend: Backend, counts: Mapping[str, Any] | None) -> None:

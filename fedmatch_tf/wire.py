@@ -6,12 +6,12 @@ ratios to the number of weights of one parameter set (sigma and psi together can
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from fedmatch_tf.params import Params, hard_threshold
+from fedmatch_tf.params import Params, blocks, hard_threshold
 
 
 class SparseDelta(NamedTuple):
@@ -70,7 +70,7 @@ def merge(new: np.ndarray, old: np.ndarray, threshold: float, l1_thres: float = 
     The same as `apply(old, diff(...))`, where elements of `new` up to l1_thres count as 0, in one go through memory.
     """
     result, count = np.empty_like(old), 0
-    for part in _blocks(len(old)):
+    for part in blocks(len(old)):
         there = hard_threshold(new[part], l1_thres) if l1_thres else new[part]
         changed = np.abs(there - old[part]) > np.float32(threshold)
         # Picks one of two bit patterns by arithmetic: a branch for every element would take three times as long.
@@ -83,20 +83,12 @@ def merge(new: np.ndarray, old: np.ndarray, threshold: float, l1_thres: float = 
 def num_changed(new: np.ndarray, old: np.ndarray, threshold: float, l1_thres: float = 0.0) -> int:
     """How many elements differ by more than the threshold, where elements up to l1_thres count as 0 on both sides."""
     count = 0
-    for part in _blocks(len(old)):
+    for part in blocks(len(old)):
         there, here = new[part], old[part]
         if l1_thres:
             there, here = hard_threshold(there, l1_thres), hard_threshold(here, l1_thres)
         count += int(np.count_nonzero(np.abs(there - here) > np.float32(threshold)))
     return count
-
-
-def _blocks(size: int) -> Iterator[slice]:
-    """Parts of a vector that stay in the processor's cache."""
-    return (slice(begin, begin + _BLOCK) for begin in range(0, size, _BLOCK))
-
-
-_BLOCK = 2**16
 
 
 def encode(delta: SparseDelta) -> bytes:

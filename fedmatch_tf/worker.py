@@ -24,6 +24,7 @@ from fedmatch_tf.tasks import (
     ConfusionTask,
     EvalTask,
     InitTask,
+    ProfileTask,
     ServerResult,
     ServerTask,
     Step,
@@ -42,14 +43,16 @@ class Worker:
         self._data = loader.ClientCache(self._partitions, CACHE_BYTES)
         shape = self._partitions.image_shape
         self._model = networks.build_network(
-            config.arch, shape, self._partitions.num_classes, config.decomposed, config.l1_thres
+            config.arch, shape, self._partitions.num_classes, config.decomposed, config.l1_thres, config.precision
         )
         strong_view = augment.identity if config.augment == "none" else augment.rand_augment(config.equalize)
         self._method = make_method(config, self._model, strong_view)
         plain = self._model
         if config.decomposed:
-            plain = networks.build_network(config.arch, shape, self._partitions.num_classes, decomposed=False)
-        self._evaluator = Evaluator(plain)
+            plain = networks.build_network(
+                config.arch, shape, self._partitions.num_classes, decomposed=False, precision=config.precision
+            )
+        self._evaluator = Evaluator(plain, config.xla)
         data = loader.load_eval(self._partitions)
         self._evals = EvalData(on_device(data.valid), on_device(data.test))
         probe = (
@@ -75,6 +78,9 @@ class Worker:
             return self._confusion(task)
         if isinstance(task, InitTask):
             return self._initial_params()
+        if isinstance(task, ProfileTask):
+            with tf.profiler.experimental.Profile(task.folder):
+                return self.run(task.task)
         raise TypeError(f"expected a task, received {type(task).__name__}")
 
     def _confusion(self, task: ConfusionTask) -> np.ndarray:

@@ -18,7 +18,7 @@ from fedmatch_tf.client import Client, batches, check_finite, progress, slices
 from fedmatch_tf.config import Config, make_config
 from fedmatch_tf.evaluate import Evaluator
 from fedmatch_tf.methods.fedmatch import FedMatch
-from fedmatch_tf.params import Params
+from fedmatch_tf.params import Params, kernels_in_use
 from fedmatch_tf.schedule import Plateau
 from fedmatch_tf.scoring import clients_test
 from fedmatch_tf.tasks import ClientTask, EvalTask, Step, TrainingError
@@ -178,6 +178,54 @@ def test_an_evaluation_is_the_mean_over_all_examples_whatever_the_batch(monkeypa
         score = scoring.add_up(results)["theta", "valid"]
         assert score.loss == pytest.approx(loss, rel=1e-4)
         assert score.accuracy == pytest.approx((probs.argmax(1) == LABELS).mean())
+
+
+def learning(steps: int, **given: Any) -> tuple[list[float], Params, tuple[float, ...]]:
+    """(losses of both steps in turn, the parameters afterwards, losses of an evaluation)."""
+    bench = Bench(confidence=0.0, lambda_a=1.0, lambda_i=1.0, **given)
+    shape, precision, xla = (24, 24, 3), bench.config.precision, bench.config.xla
+    bench.model = networks.build_network("alexnet", shape, 4, precision=precision)
+    bench.restore()
+    method = FedMatch(bench.config, bench.model, augment.identity)
+    x, y, helpers, lr = X[:8], Y[:8], np.full((1, 8, 4), 0.25, np.float32), tf.constant(2e-3)
+    losses = []
+    for _ in range(steps):
+        losses.append(float(method.supervised_step(x, y, lr)))
+        losses.append(float(method.unsupervised_step(x, helpers, SEED, lr).loss))
+    evaluator = Evaluator(networks.build_network("alexnet", shape, 4, decomposed=False, precision=precision), xla)
+    evaluator.load(kernels_in_use(bench.after()))
+    return losses, bench.after(), evaluator.score(Examples(x, y), [slice(0, 8)])[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "tolerance", "far"), [({"xla": True}, 1e-4, 1e-3), ({"precision": "mixed"}, 1e-2, 0.2)]
+)
+def test_xla_and_mixed_precision_learn_the_same_within_rounding(
+    given: dict[str, Any], tolerance: float, far: float
+) -> None:
+    plain, other = learning(4), learning(4, **given)
+    assert plain[0][-2] < 0.9 * plain[0][0], "labels have been learnt"
+    assert other[0] == pytest.approx(plain[0], rel=tolerance)
+    assert other[2] == pytest.approx(plain[2], rel=tolerance)
+    assert other[1].sigma.dtype == np.float32
+    assert other[0] != plain[0], "it is another way of computing"
+    moved = plain[1].sigma - Bench().before.sigma
+    assert np.linalg.norm(other[1].sigma - plain[1].sigma) < far * np.linalg.norm(moved)
+
+
+def test_mixed_precision_computes_in_half_and_keeps_what_is_small() -> None:
+    model = networks.build_network("alexnet", (24, 24, 3), 4, precision="mixed")
+    assert {layer.compute_dtype for layer in model.layers[1:-1]} == {"float16"}
+    assert model.output.dtype == tf.float32
+    assert {variable.dtype for variable in networks.sigmas(model) + networks.psis(model)} == {tf.float32}
+    assert networks.build_network("alexnet", (24, 24, 3), 4).layers[1].compute_dtype == "float32"
+    # sigma + psi in half precision would be 1: 1.00048828125 needs 11 bits behind the point, float16 has 10.
+    layer = model.layers[1]
+    layer.sigma.assign(tf.ones_like(layer.sigma))
+    layer.psi.assign(tf.fill(layer.psi.shape, 0.0004))
+    before = float(layer.theta(training=True)[0, 0, 0, 0])
+    layer.sigma.assign(tf.fill(layer.sigma.shape, 1.0002))
+    assert float(layer.theta(training=True)[0, 0, 0, 0]) > before
 
 
 def test_small_evaluation_batches_are_joined_and_parts_cover_a_set_once() -> None:

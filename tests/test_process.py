@@ -38,15 +38,23 @@ class Record(NamedTuple):
 
 
 @given(st.lists(npst.arrays(st.sampled_from(["<f4", "u1", "<i8"]), npst.array_shapes(min_dims=0, min_side=0))))
-def test_a_record_arrives_as_it_was_sent(arrays: list[np.ndarray]) -> None:
+@pytest.mark.parametrize("large", [0, 2**16])  # the least size of an array with memory of its own
+def test_a_record_arrives_as_it_was_sent(large: int, arrays: list[np.ndarray]) -> None:
     ours, theirs = sharing_pipe()
+    arrays = [*arrays, np.arange(2**18, dtype="<f4")]
     record = Record(
         "x" * 10,
         tuple(arrays) + tuple(array.T for array in arrays) + tuple(array[::2] for array in arrays if array.ndim),
     )
-    memory = sharing.pack(record)
-    sharing.send(ours, memory)
-    os.close(memory)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sharing, "_LARGE", large or 1)
+        packer = sharing.Packer()
+        for _ in range(2):  # the second time, arrays are there already
+            memories = packer.pack(record)
+            sharing.send(ours, memories)
+            sharing.close(memories)
+    packer.forget()
+    sharing.receive(theirs).arrays[-1][:] = 7  # what one receiver does to its arrays is its own business
     received = sharing.receive(theirs)
     assert received.name == record.name
     for sent, got in zip(record.arrays, received.arrays):
@@ -63,13 +71,41 @@ def sharing_pipe() -> tuple[Any, Any]:
 
 def test_arrays_do_not_go_through_the_pipe() -> None:
     ours, theirs = sharing_pipe()
-    memory = sharing.pack(Record("large", (np.zeros(10**6, np.float32), np.zeros(10**6, np.float32))))
-    assert 8 * 10**6 <= os.fstat(memory).st_size < 8 * 10**6 + 2000
-    sharing.send(ours, memory)  # would block if it went through the pipe, as nobody reads
-    os.close(memory)
+    packer = sharing.Packer()
+    memories = packer.pack(Record("large", (np.zeros(10**6, np.float32), np.zeros(10**6, np.float32))))
+    rest, *arrays = (os.fstat(memory).st_size for memory in memories)
+    assert rest < 2000
+    assert arrays == [4 * 10**6, 4 * 10**6]
+    sharing.send(ours, memories)  # would block if it went through the pipe, as nobody reads
+    sharing.close(memories)
+    packer.forget()
     assert sharing.receive(theirs).arrays[1].shape == (10**6,)
     ours.close()
     theirs.close()
+
+
+def test_an_array_for_several_receivers_is_copied_once_and_few_are_held() -> None:
+    weights = [np.full(2**16, number, np.float32) for number in range(12)]
+    packer = sharing.Packer()
+
+    def inode(array: np.ndarray) -> int:
+        rest, memory = packer.pack(Record("one", (array,)))
+        try:
+            return os.fstat(memory).st_ino
+        finally:
+            sharing.close([rest, memory])
+
+    def descriptors() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    first = inode(weights[0])
+    assert inode(weights[0]) == first
+    before = descriptors()
+    for array in weights[1:]:
+        assert inode(array) != first
+    assert descriptors() == before + 7  # eight in all
+    packer.forget()
+    assert descriptors() == before - 1
 
 
 def tasks(count: int, round_num: int = 0) -> Iterator[ClientTask]:

@@ -191,10 +191,13 @@ def test_labels_at_server_trains_sigma_at_the_server_and_uploads_psi_only(source
 
 
 def test_the_paper_profile_and_streaming_train_too(source: Path, tmp_path: Path) -> None:
-    folder = folder_of(train(source, tmp_path, "--num-steps=3", "--profile=paper", task="lc-simb-own"), tmp_path)
+    flags = ("--num-steps=3", "--profile=paper", "--profile-run")
+    folder = folder_of(train(source, tmp_path, *flags, task="lc-simb-own"), tmp_path)
     lines = rounds(folder)
     assert [line["task_step"] for line in lines] == [0, 1, 2]
     assert all(line["local_test_acc"] is not None for line in lines)
+    (trace,) = folder.glob("tensorboard/plugins/profile/*/*.xplane.pb")
+    assert b"unsupervised_step" in trace.read_bytes()
 
 
 def test_partitions_that_do_not_match_the_run_are_refused(source: Path, tmp_path: Path) -> None:

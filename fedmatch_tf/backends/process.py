@@ -101,13 +101,14 @@ class ProcessBackend:
     def map(self, tasks: Iterable[Any]) -> Iterator[Any]:
         """The results, each as soon as it is there."""
         source, again = iter(tasks), deque[_Job]()
-        packed: tuple[_Job, int] | None = None
+        packer = sharing.Packer()
+        packed: tuple[_Job, list[int]] | None = None
         try:
             while True:
-                packed = packed or _pack_next(again, source)
+                packed = packed or _pack_next(again, source, packer)
                 for slot in self._slots:
                     if packed is not None and slot.idle and self._hand_over(slot, *packed):
-                        packed = _pack_next(again, source)
+                        packed = _pack_next(again, source, packer)
                 if packed is None and not any(slot.job for slot in self._slots):
                     return
                 for slot in self._wait():
@@ -118,8 +119,9 @@ class ProcessBackend:
                     elif isinstance(answer, Failure):
                         again.extend(self._replace(slot, answer))
         finally:
+            packer.forget()
             if packed is not None:
-                os.close(packed[1])
+                sharing.close(packed[1])
             for slot in self._slots:
                 if slot.job is not None:  # nobody waits for it any more
                     _stop(slot)
@@ -143,13 +145,13 @@ class ProcessBackend:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         slot.ready, slot.deadline = False, time.monotonic() + self._timeout
 
-    def _hand_over(self, slot: _Slot, job: _Job, memory: int) -> bool:
+    def _hand_over(self, slot: _Slot, job: _Job, memories: Sequence[int]) -> bool:
         """Whether the worker could be given the task; if it has died meanwhile, the next wait will see that."""
         try:
-            sharing.send(slot.connection, memory)
+            sharing.send(slot.connection, memories)
         except OSError:
             return False
-        os.close(memory)
+        sharing.close(memories)
         slot.job, slot.deadline = job, time.monotonic() + self._timeout
         return True
 
@@ -208,7 +210,7 @@ class ProcessBackend:
         return [job] if job else []
 
 
-def _pack_next(again: deque[_Job], source: Iterator[Any]) -> tuple[_Job, int] | None:
+def _pack_next(again: deque[_Job], source: Iterator[Any], packer: sharing.Packer) -> tuple[_Job, list[int]] | None:
     """The next job and its task in shared memory: one that has failed before the new ones."""
     if again:
         job = again.popleft()
@@ -217,7 +219,7 @@ def _pack_next(again: deque[_Job], source: Iterator[Any]) -> tuple[_Job, int] | 
             job = _Job(next(source))
         except StopIteration:
             return None
-    return job, sharing.pack(job.task)
+    return job, packer.pack(job.task)
 
 
 def _stop(slot: _Slot) -> None:
@@ -264,9 +266,11 @@ def _serve(pipe: connection.Connection, environment: Mapping[str, str], make_wor
 
 
 def _say(pipe: connection.Connection, answer: Any) -> None:
-    memory = sharing.pack(answer)
-    sharing.send(pipe, memory)
-    os.close(memory)
+    packer = sharing.Packer()
+    memories = packer.pack(answer)
+    packer.forget()
+    sharing.send(pipe, memories)
+    sharing.close(memories)
 
 
 def _end_with_parent() -> None:

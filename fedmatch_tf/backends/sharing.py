@@ -1,59 +1,111 @@
 """Records with large arrays between two processes, through shared memory.
 
-A record is pickled without its arrays; both go into memory that has no name. What crosses the pipe is the memory's
-descriptor, in one piece, so a process that stops half-way can't keep the other waiting. The memory lives as long as a
-process holds a descriptor of it: nothing can be left behind, whoever dies.
+A record is pickled without its large arrays; each of those, and the rest, goes into memory that has no name. What
+crosses the pipe are the memories' descriptors, in one piece, so a process that stops half-way can't keep the other
+waiting. The memory lives as long as a process holds it: nothing can be left behind, whoever dies.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
 import pickle
-import struct
+import socket
 import tempfile
-from collections.abc import Iterable
-from multiprocessing import reduction
+from collections import OrderedDict
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
-import numpy as np
+_LARGE = 2**16  # bytes
+_MOST = 64  # large arrays of one record; more than that travel with the rest
 
-_SIZE = struct.Struct("<q")
+
+class Packer:
+    """Copies records into shared memory. An array that goes to several receivers in a row is copied once."""
+
+    def __init__(self) -> None:
+        self._recent: OrderedDict[int, tuple[Any, int]] = OrderedDict()  # by identity: the array, its memory
+
+    def pack(self, record: Any) -> list[int]:
+        """The record's descriptors, to be closed by the caller."""
+        memories: list[int] = []
+        arrays: list[Any] = []
+
+        def take(buffer: pickle.PickleBuffer) -> bool:
+            """Whether the pickle keeps the array itself."""
+            if buffer.raw().nbytes < _LARGE or len(arrays) == _MOST:
+                return True
+            arrays.append(buffer)
+            return False
+
+        body = pickle.dumps(record, protocol=5, buffer_callback=take)
+        try:
+            memories.append(_filled(memoryview(body)))
+            for array in arrays:
+                memories.append(os.dup(self._memory(array)))
+        except BaseException:
+            close(memories)
+            raise
+        return memories
+
+    def forget(self) -> None:
+        """Lets go of the arrays that were copied."""
+        while self._recent:
+            self._drop_oldest()
+
+    def _memory(self, buffer: pickle.PickleBuffer) -> int:
+        with memoryview(buffer) as view:
+            array = view.obj
+        if id(array) not in self._recent:
+            self._recent[id(array)] = array, _filled(buffer.raw())
+            if len(self._recent) > _RECENT:
+                self._drop_oldest()
+        self._recent.move_to_end(id(array))
+        return self._recent[id(array)][1]
+
+    def _drop_oldest(self) -> None:
+        _, (_, memory) = self._recent.popitem(last=False)
+        os.close(memory)
 
 
-def pack(record: Any) -> int:
-    """Copies the record into shared memory; its descriptor, to be closed by the caller."""
-    buffers: list[pickle.PickleBuffer] = []
-    body = pickle.dumps(record, protocol=5, buffer_callback=buffers.append)
-    parts = [buffer.raw() for buffer in buffers]
-    head = pickle.dumps((body, [part.nbytes for part in parts]))
+_RECENT = 8  # arrays: sigma and psi of the global model, and a few helpers
+
+
+def send(connection: Connection, memories: Sequence[int]) -> None:
+    """Gives the receiver its own descriptors of a packed record."""
+    with socket.socket(fileno=os.dup(connection.fileno())) as pipe:
+        socket.send_fds(pipe, [b"\0"], memories)
+
+
+def receive(connection: Connection) -> Any:
+    """The next record. Its large arrays are the shared memory itself: nothing is copied unless it is written to."""
+    with socket.socket(fileno=os.dup(connection.fileno())) as pipe:
+        message, memories, _, _ = socket.recv_fds(pipe, 1, 1 + _MOST)
+    if not message:
+        raise EOFError
+    try:
+        body, *arrays = [memoryview(mmap.mmap(memory, 0, access=mmap.ACCESS_COPY)) for memory in memories]
+    finally:
+        close(memories)
+    return pickle.loads(body, buffers=arrays)
+
+
+def close(memories: Sequence[int]) -> None:
+    """Gives up these descriptors."""
+    for memory in memories:
+        os.close(memory)
+
+
+def _filled(content: memoryview) -> int:
     memory = _new_memory()
     try:
-        _write(memory, [memoryview(_SIZE.pack(len(head))), memoryview(head), *parts])
+        while content:
+            content = content[os.write(memory, content) :]
     except BaseException:
         os.close(memory)
         raise
     return memory
-
-
-def send(connection: Connection, memory: int) -> None:
-    """Gives the receiver its own descriptor of a packed record."""
-    reduction.send_handle(connection, memory, None)
-
-
-def receive(connection: Connection) -> Any:
-    """The next record, its arrays in memory of its own."""
-    memory = reduction.recv_handle(connection)
-    try:
-        (size,) = _SIZE.unpack(_read(memory, np.empty(_SIZE.size, np.uint8), 0).data)
-        body, sizes = pickle.loads(_read(memory, np.empty(size, np.uint8), _SIZE.size).data)
-        offset, arrays = _SIZE.size + size, []
-        for num_bytes in sizes:
-            arrays.append(_read(memory, np.empty(num_bytes, np.uint8), offset))
-            offset += num_bytes
-    finally:
-        os.close(memory)
-    return pickle.loads(body, buffers=arrays)
 
 
 def _new_memory() -> int:
@@ -61,20 +113,3 @@ def _new_memory() -> int:
         return os.memfd_create("fedmatch")
     with tempfile.TemporaryFile() as file:  # no name either
         return os.dup(file.fileno())
-
-
-def _write(memory: int, parts: Iterable[memoryview]) -> None:
-    for part in parts:
-        while part:
-            part = part[os.write(memory, part) :]
-
-
-def _read(memory: int, buffer: np.ndarray, offset: int) -> np.ndarray:
-    """Fills the buffer."""
-    view = buffer.data
-    while view:
-        count = os.preadv(memory, [view], offset)
-        if count == 0:
-            raise EOFError("shared memory ended before its record did")
-        view, offset = view[count:], offset + count
-    return buffer

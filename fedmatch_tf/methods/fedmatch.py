@@ -22,7 +22,7 @@ import tensorflow as tf
 from fedmatch_tf import losses, networks
 from fedmatch_tf.config import Config
 from fedmatch_tf.evaluate import scaled
-from fedmatch_tf.methods.method import Batch, ClientStep, Terms, descend
+from fedmatch_tf.methods.method import Batch, ClientStep, Terms, descend, gradients
 
 
 class FedMatch:
@@ -40,10 +40,13 @@ class FedMatch:
         number = tf.TensorSpec([], tf.float32)
         seed = tf.TensorSpec([2], tf.int32)
         compiled = partial(tf.function, autograph=False)  # the branches below are tf.cond already
+        fixed = partial(compiled, jit_compile=config.xla or None)  # no shape depends on values, as XLA needs it
         # The server's step differs in one point only: small elements of psi count as 0, as in an evaluation.
         supervised = [images, targets, number]
-        self.supervised_step = compiled(partial(self._supervised_step, training=True), supervised)
-        self._server_step = compiled(partial(self._supervised_step, training=False), supervised)
+        self.supervised_step = fixed(partial(self._supervised_step, training=True), supervised)
+        self._server_step = fixed(partial(self._supervised_step, training=False), supervised)
+        self._predict = fixed(lambda x: model(scaled(x), training=True), [images])
+        self._penalties = fixed(self._penalties_and_gradients, [])
         self.unsupervised_step = compiled(self._unsupervised_step, [images, helper_probs, seed, number])
 
     def begin_round(self) -> None:
@@ -70,13 +73,13 @@ class FedMatch:
             loss = self._config.lambda_s * losses.cross_entropy(y_labeled, probs)
             if self._config.wd:
                 loss += self._config.wd * losses.weight_decay(self._sigmas)
-        descend(self._sigmas, tape.gradient(loss, self._sigmas), lr)
+        descend(self._sigmas, gradients(tape, loss, self._sigmas, self._config.precision), lr)
         return loss
 
     def _unsupervised_step(self, x: tf.Tensor, helper_probs: tf.Tensor, seed: tf.Tensor, lr: tf.Tensor) -> Terms:
         """One step on psi. helper_probs: [helpers, batch, classes], of frozen helper models; may be of no helpers."""
         config = self._config
-        probs = self._model(scaled(x), training=True)
+        probs = self._predict(x)
         kept = tf.reduce_max(probs, axis=-1) >= config.confidence
         labels = losses.agreement_labels(probs, helper_probs)
         penalty, penalties = self._penalties()
@@ -85,7 +88,7 @@ class FedMatch:
         loss = config.lambda_i * icc + config.lambda_a * pseudo_ce + penalty
         return Terms(loss, icc, pseudo_ce, kept, tf.where(kept, tf.argmax(labels, axis=-1), -1))
 
-    def _penalties(self) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    def _penalties_and_gradients(self) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """The last two terms of eq. 5 and their gradients; none without a psi."""
         config = self._config
         if not self._psis:
@@ -124,7 +127,7 @@ class FedMatch:
                 icc = tf.cond(has_icc, consistency, absent)
                 pseudo_ce = tf.cond(has_labels, agreement, absent)
                 loss = config.lambda_i * icc + config.lambda_a * pseudo_ce
-            descend(self._unsupervised, tape.gradient(loss, self._unsupervised), lr)
+            descend(self._unsupervised, gradients(tape, loss, self._unsupervised, config.precision), lr)
             return icc, pseudo_ce
 
         icc, pseudo_ce = tf.cond(tf.logical_or(has_icc, has_labels), step, lambda: (absent(), absent()))

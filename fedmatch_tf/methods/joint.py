@@ -16,7 +16,7 @@ import tensorflow as tf
 from fedmatch_tf import losses, networks
 from fedmatch_tf.config import Config
 from fedmatch_tf.evaluate import scaled
-from fedmatch_tf.methods.method import Batch, ClientStep, Terms, descend
+from fedmatch_tf.methods.method import Batch, ClientStep, Terms, descend, gradients
 
 
 class JointMethod:
@@ -34,8 +34,8 @@ class JointMethod:
         labeled, unlabeled = [images, targets, number, number], [images, seed, number]
         self.joint_step = compiled(self._on_both, [images, targets, images, seed, number, number])
         self.unlabeled_step = compiled(self._on_unlabeled, unlabeled)
-        self.labeled_step = compiled(partial(self._on_labeled, proximal=True), labeled)
-        self.server_step = compiled(partial(self._on_labeled, proximal=False), labeled)
+        self.labeled_step = compiled(partial(self._on_labeled, proximal=True), labeled, jit_compile=config.xla or None)
+        self.server_step = compiled(partial(self._on_labeled, proximal=False), labeled, jit_compile=config.xla or None)
 
     def labeled_loss(self, y: tf.Tensor, probs: tf.Tensor, progress: tf.Tensor) -> tf.Tensor:
         """L_s of predictions on labelled images; cross-entropy unless a method says otherwise."""
@@ -89,9 +89,7 @@ class JointMethod:
         return loss
 
     def _descend(self, tape: tf.GradientTape, loss: tf.Tensor, lr: tf.Tensor) -> None:
-        """A loss need not depend on all parameters."""
-        zero = tf.UnconnectedGradients.ZERO
-        descend(self._theta, tape.gradient(loss, self._theta, unconnected_gradients=zero), lr)
+        descend(self._theta, gradients(tape, loss, self._theta, self.config.precision), lr)
 
     def _penalty(self, proximal: bool) -> tf.Tensor:
         """FedProx's pull towards what was received, and weight decay where it is set."""

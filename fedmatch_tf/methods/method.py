@@ -64,6 +64,18 @@ def make_method(config: Config, model: Any, augment: Any) -> Method:
     return method
 
 
+LOSS_SCALE = 128.0  # in mixed precision, so that small gradients don't vanish in float16
+
+
+def gradients(tape: tf.GradientTape, loss: tf.Tensor, variables: Sequence[Any], precision: str) -> list[tf.Tensor]:
+    """The loss' gradients; zeros for variables that it does not depend on."""
+    zero = tf.UnconnectedGradients.ZERO
+    if precision == "float32":
+        return tape.gradient(loss, variables, unconnected_gradients=zero)  # type: ignore[no-any-return]
+    scaled = tape.gradient(loss, variables, output_gradients=tf.constant(LOSS_SCALE), unconnected_gradients=zero)
+    return [gradient / LOSS_SCALE for gradient in scaled]
+
+
 def descend(variables: Sequence[Any], gradients: Sequence[tf.Tensor], lr: tf.Tensor) -> None:
     """Plain SGD."""
     for variable, gradient in zip(variables, gradients):

@@ -1,0 +1,64 @@
+"""The bare loop that training is compared with: a plain network, compiled, and nothing but passes through it."""
+
+from __future__ import annotations
+
+import resource
+from collections import Counter
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+Pass = tuple[str, int]  # forward or train, and how many images at once
+FULL = 500  # images in a forward pass that has no batch size of its own to keep
+
+
+class Bare:
+    """Runs passes; a worker of the process backend, so that it starts as ours do."""
+
+    def __init__(self, arch: str, threads: int) -> None:
+        from fedmatch_tf.environment import prepare
+
+        prepare(threads)
+        import tensorflow as tf
+
+        from fedmatch_tf import networks
+
+        model = networks.build_network(arch, (32, 32, 3), 10, decomposed=False)
+        kernels = networks.sigmas(model)
+        images, labels = tf.TensorSpec([None, 32, 32, 3]), tf.TensorSpec([None, 10])
+        self._forward = tf.function(lambda x: model(x), [images], autograph=False)
+
+        def train(x: Any, y: Any) -> Any:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.keras.losses.categorical_crossentropy(y, model(x)))
+            for kernel, gradient in zip(kernels, tape.gradient(loss, kernels)):
+                kernel.assign_sub(1e-4 * gradient)
+            return loss
+
+        self._train = tf.function(train, [images, labels], autograph=False)
+        self._x = tf.constant(np.random.default_rng(0).random((FULL, 32, 32, 3), np.float32))
+        self._y = tf.one_hot(np.arange(FULL) % 10, 10)
+
+    def run(self, passes: Mapping[Pass, int]) -> int:
+        """Does so many of each; the process' peak memory in bytes."""
+        for (kind, size), count in passes.items():
+            x, y = self._x[:size], self._y[:size]
+            step = partial(self._forward, x) if kind == "forward" else partial(self._train, x, y)
+            for _ in range(count):
+                result = step()
+            if count:
+                result.numpy()
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def shares(passes: Mapping[Pass, int], num_workers: int, part: float) -> list[Counter[Pass]]:
+    """What each of the workers gets of this part of the passes, as even as whole passes are."""
+    cut: list[Counter[Pass]] = [Counter() for _ in range(num_workers)]
+    turn = 0
+    for what, count in sorted(passes.items()):
+        for _ in range(round(count * part)):
+            cut[turn % num_workers][what] += 1
+            turn += 1
+    return cut

@@ -1,0 +1,86 @@
+"""What the benchmarks share: ratios with their spread, time by part, the data they train on."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Callable
+
+import joblib
+import numpy as np
+
+
+def machine() -> str:
+    """One line on where the figures come from."""
+    load = os.getloadavg()[0]
+    return f"{joblib.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, load {load:.1f}"
+
+
+def seconds(work: Callable[[], Any]) -> float:
+    """How long it takes."""
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def ratio(ours: Sequence[float], bare: Sequence[float]) -> str:
+    """The median of pairwise ratios, and the lowest and highest."""
+    ratios = sorted(ours_one / bare_one for ours_one, bare_one in zip(ours, bare))
+    return f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}, {len(ratios)} repeats)"
+
+
+def median(values: Sequence[float], unit: str = "s") -> str:
+    """The median with the lowest and highest."""
+    return f"{statistics.median(values):.2f} {unit} ({min(values):.2f} to {max(values):.2f})"
+
+
+class Parts:
+    """Time spent in functions that are replaced by measured ones, each second counted for the innermost alone."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self.seconds: dict[str, float] = defaultdict(float)
+        self._inner = [0.0]
+
+    def measure(self, owner: Any, name: str, part: str, then: Callable[..., None] | None = None) -> None:
+        """Replaces owner.name; `then` is told (result, *arguments)."""
+        function = getattr(owner, name)
+
+        @functools.wraps(function)
+        def measured(*args: Any, **kwargs: Any) -> Any:
+            begin = self._clock()
+            self._inner.append(0.0)
+            try:
+                result = function(*args, **kwargs)
+            finally:
+                whole, inner = self._clock() - begin, self._inner.pop()
+                self.seconds[part] += whole - inner
+                self._inner[-1] += whole
+            if then is not None:
+                then(result, *args)
+            return result
+
+        setattr(owner, name, measured)
+
+
+def c10_partitions(task: str, folder: Path) -> None:
+    """Partitions of CIFAR-10, or of made-up images of its size where it is not at hand."""
+    from data import sources
+    from fedmatch_tf.config import make_config
+    from fedmatch_tf.display import progress_for
+    from fedmatch_tf.partitions import ensure_partitions
+
+    source = next((str(place.path) for place in sources.places("c10") if place.path.exists()), None)
+    if source is None:
+        print("CIFAR-10 not found: made-up images of its size instead")
+        rng = np.random.default_rng(0)
+        x, y = rng.integers(0, 256, (60000, 32, 32, 3), np.uint8), np.arange(60000) % 10
+        source = str(folder / "made_up.npz")
+        np.savez(source, x_train=x[:50000], y_train=y[:50000], x_test=x[50000:], y_test=y[50000:])
+    ensure_partitions(make_config(task, source=source, dataset_path=str(folder)), progress_for(True))

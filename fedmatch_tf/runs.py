@@ -49,7 +49,13 @@ class Run:
 
     def __exit__(self, kind: Any, *_: Any) -> None:
         self._thread.shutdown()
-        self._lock.close()
+        try:
+            self._scalars.embeddings(self.state.embeddings)  # of all clients, so not after every round
+        except OSError:
+            if kind is None:
+                raise
+        finally:
+            self._lock.close()
         if kind is None:
             self._writing.result()
 
@@ -73,7 +79,6 @@ class Run:
             self._write_later(self._store.write, self._store.take_changed())
         self._log.add(record)
         self._scalars.add(self._log.lines[-1])
-        self._scalars.embeddings(state.embeddings)
 
     def save(self) -> None:
         """Writes a checkpoint beside the next round, unless there is one of this round."""

@@ -1,0 +1,68 @@
+"""Rounds with several settings of workers and threads, in turn: python -m benchmarks.workers [--arch alexnet]"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import c10_partitions, machine, median, ratio, seconds
+from fedmatch_tf import machine as machine_settings
+from fedmatch_tf import runs, server, simulation
+from fedmatch_tf.backends.choose import open_backend
+from fedmatch_tf.config import make_config
+from fedmatch_tf.tasks import InitTask
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--arch", default="alexnet")
+    parser.add_argument("--task", default="lc-biid-c10")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--lr-signal", default="client")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        c10_partitions(given.task, Path(name))
+        base = make_config(
+            given.task, arch=given.arch, dataset_path=name, output_path=name, num_rounds=given.rounds + 1,
+            lr_signal=given.lr_signal,
+        )  # fmt: skip
+        chosen = machine_settings.fill_in(base)
+        default = (chosen.workers or 1, chosen.threads_per_worker or 1)
+        cores = default[0] * default[1]
+        settings = sorted({(1, 1), (1, cores), (cores, 1), (cores, 2), default})
+        print(
+            f"\n{given.task}, {given.arch}, --lr-signal {given.lr_signal}: workers x threads. {machine()}", flush=True
+        )
+
+        def rounds(workers: int, threads: int) -> Any:
+            changed = {**vars(base), "workers": workers, "threads_per_worker": threads}
+            config = machine_settings.fill_in(make_config(**changed))
+            backend = stack.enter_context(open_backend(config, print))
+            (params,) = backend.map([InitTask()])
+            start = server.initial_state(config, params)
+            run = stack.enter_context(runs.create(config, start, ""))
+            for record, state in simulation.run(config, start, backend, run.store):
+                run.add(record, state)
+                yield record
+
+        running = {setting: rounds(*setting) for setting in settings}
+        times: dict[Any, list[float]] = {setting: [] for setting in settings}
+        for number in range(given.rounds + 1):
+            for setting, one in running.items():
+                took = seconds(lambda one=one: next(one))  # type: ignore[misc]
+                if number:  # the first round compiles
+                    times[setting].append(took)
+        for setting, values in times.items():
+            note = "  the default" if setting == default else ""
+            throughput = ratio(times[1, 1], values)
+            print(f"  {setting[0]} x {setting[1]}: {median(values)} a round, throughput {throughput} times 1 x 1{note}")
+        fastest = min(times, key=lambda setting: statistics.median(times[setting]))
+        print(f"  fastest: {fastest[0]} x {fastest[1]}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -22,8 +22,18 @@ format: .venv/.dev
 	$(PY) -m ruff format .
 
 bench: .venv/.run
-	$(PY) -m benchmarks.gen_data
+	$(PY) -m benchmarks.round --arch resnet9 --task lc-biid-c10
+	$(PY) -m benchmarks.round --arch resnet9 --task ls-biid-c10
+	$(PY) -m benchmarks.round --arch alexnet --task lc-biid-c10 --rounds 5 --part 1
+	$(PY) -m benchmarks.round --arch alexnet --task ls-biid-c10 --rounds 5 --part 1
+	$(PY) -m benchmarks.workers --arch alexnet
+	$(PY) -m benchmarks.workers --arch resnet9 --lr-signal server --rounds 2
+	$(PY) -m benchmarks.startup
 	$(PY) -m benchmarks.memory
+	$(PY) -m benchmarks.evaluation
+	$(PY) -m benchmarks.gen_data
+	$(PY) -m benchmarks.scale
+	$(PY) -m benchmarks.lr_signal
 
 .venv/.run: requirements.txt tools/venv.sh
 	@test -x $(PY) || sh tools/venv.sh

@@ -8,7 +8,8 @@ import platform
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Callable
 
@@ -84,3 +85,19 @@ def c10_partitions(task: str, folder: Path) -> None:
         source = str(folder / "made_up.npz")
         np.savez(source, x_train=x[:50000], y_train=y[:50000], x_test=x[50000:], y_test=y[50000:])
     ensure_partitions(make_config(task, source=source, dataset_path=str(folder)), progress_for(True))
+
+
+def running_rounds(stack: ExitStack, config: Any) -> Iterator[None]:
+    """A run whose rounds are trained one by one, as they are asked for, with all that a run writes."""
+    from fedmatch_tf import machine, runs, server, simulation
+    from fedmatch_tf.backends.choose import open_backend
+    from fedmatch_tf.tasks import InitTask
+
+    config = machine.fill_in(config)
+    backend = stack.enter_context(open_backend(config, print))
+    (params,) = backend.map([InitTask()])
+    start = server.initial_state(config, params)
+    run = stack.enter_context(runs.create(config, start, ""))
+    for record, state in simulation.run(config, start, backend, run.store):
+        run.add(record, state)
+        yield

@@ -6,15 +6,13 @@ import argparse
 import statistics
 import tempfile
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import c10_partitions, machine, median, ratio, seconds
+from benchmarks.measure import c10_partitions, machine, median, ratio, running_rounds, seconds
 from fedmatch_tf import machine as machine_settings
-from fedmatch_tf import runs, server, simulation
-from fedmatch_tf.backends.choose import open_backend
 from fedmatch_tf.config import make_config
-from fedmatch_tf.tasks import InitTask
 
 
 def main() -> None:
@@ -37,19 +35,10 @@ def main() -> None:
         print(
             f"\n{given.task}, {given.arch}, --lr-signal {given.lr_signal}: workers x threads. {machine()}", flush=True
         )
-
-        def rounds(workers: int, threads: int) -> Any:
-            changed = {**vars(base), "workers": workers, "threads_per_worker": threads}
-            config = machine_settings.fill_in(make_config(**changed))
-            backend = stack.enter_context(open_backend(config, print))
-            (params,) = backend.map([InitTask()])
-            start = server.initial_state(config, params)
-            run = stack.enter_context(runs.create(config, start, ""))
-            for record, state in simulation.run(config, start, backend, run.store):
-                run.add(record, state)
-                yield record
-
-        running = {setting: rounds(*setting) for setting in settings}
+        running = {
+            (workers, threads): running_rounds(stack, replace(base, workers=workers, threads_per_worker=threads))
+            for workers, threads in settings
+        }
         times: dict[Any, list[float]] = {setting: [] for setting in settings}
         for number in range(given.rounds + 1):
             for setting, one in running.items():

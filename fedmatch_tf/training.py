@@ -23,6 +23,7 @@ from fedmatch_tf.simulation import Backend
 from fedmatch_tf.tasks import ClientTask, ConfusionTask, InitTask, ProfileTask
 
 MakeWorker = Callable[[Config], Any]
+CONFUSION = "confusion.json"
 
 
 def train(config: Config, quiet: bool, progress: Progress, worker: MakeWorker = make_worker) -> Path:
@@ -56,7 +57,7 @@ def resume(
         display = RoundDisplay(config, quiet, run.lines)
         for note in notes:
             display.note(f"main.py: note: {note}")
-        if run.state.rounds_done < config.num_rounds:
+        if run.state.rounds_done < config.num_rounds or _lacks_confusion(run):
             check_backend(config)
             _check_partitions(run, progress)
             run.keep_settings()
@@ -110,12 +111,17 @@ class _Traced:
         return ProfileTask(task, self._folder)
 
 
+def _lacks_confusion(run: Run) -> bool:
+    """Whether it isn't written yet what the global model takes test images for, though there is a global model."""
+    return run.config.framework != "local" and not (run.folder / CONFUSION).exists()
+
+
 def _write_confusion(run: Run, backend: Backend, counts: Mapping[str, Any] | None) -> None:
     """What the final global model takes test images for, where there is a global model."""
     if run.config.framework != "local":
         (matrix,) = backend.map([ConfusionTask(run.state.params)])
         names = counts["class_names"] if counts else [str(number) for number in range(len(matrix))]
-        write_text(run.folder / "confusion.json", json.dumps({"class_names": names, "matrix": matrix.tolist()}))
+        write_text(run.folder / CONFUSION, json.dumps({"class_names": names, "matrix": matrix.tolist()}))
 
 
 def _check_output(path: Path) -> None:

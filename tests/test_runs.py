@@ -276,6 +276,10 @@ def test_more_rounds_end_where_a_longer_run_would(lc: list[str], tmp_path: Path)
     code, out, errors = finish(start(tmp_path, f"resume={folder}"))
     assert (code, Path(out.splitlines()[-1])) == (0, folder)
     assert "Nothing to do: all 6 rounds are done" in errors
+    (folder / "confusion.json").unlink()  # as if it had been killed behind its last round
+    run(tmp_path, f"resume={folder}")
+    assert json.loads((folder / "confusion.json").read_text())["matrix"] == np.eye(10, dtype=int).tolist()
+    assert content(folder) == expected
     assert content(folder) == expected
 
 

@@ -24,8 +24,8 @@ format: .venv/.dev
 bench: .venv/.run
 	$(PY) -m benchmarks.round --arch resnet9 --task lc-biid-c10
 	$(PY) -m benchmarks.round --arch resnet9 --task ls-biid-c10
-	$(PY) -m benchmarks.round --arch alexnet --task lc-biid-c10 --rounds 5 --part 1
-	$(PY) -m benchmarks.round --arch alexnet --task ls-biid-c10 --rounds 5 --part 1
+	$(PY) -m benchmarks.round --arch alexnet --task lc-biid-c10 --rounds 3 --together 3 --part 1
+	$(PY) -m benchmarks.round --arch alexnet --task ls-biid-c10 --rounds 3 --together 3 --part 1
 	$(PY) -m benchmarks.workers --arch alexnet
 	$(PY) -m benchmarks.workers --arch resnet9 --lr-signal server --rounds 2
 	$(PY) -m benchmarks.startup

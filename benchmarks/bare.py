@@ -54,11 +54,11 @@ class Bare:
 
 
 def shares(passes: Mapping[Pass, int], num_workers: int, part: float) -> list[Counter[Pass]]:
-    """What each of the workers gets of this part of the passes, as even as whole passes are."""
-    cut: list[Counter[Pass]] = [Counter() for _ in range(num_workers)]
-    turn = 0
-    for what, count in sorted(passes.items()):
-        for _ in range(round(count * part)):
-            cut[turn % num_workers][what] += 1
-            turn += 1
-    return cut
+    """What each of the workers gets of this part of the passes: every n-th of them, as even as whole passes are."""
+    single = [what for what, count in sorted(passes.items()) for _ in range(count)]
+    chosen = single[:: max(1, round(1 / part))]
+    return [Counter(chosen[worker::num_workers]) for worker in range(num_workers)]
+
+
+def num_images(passes: Mapping[Pass, int]) -> int:
+    return sum(size * count for (_, size), count in passes.items())

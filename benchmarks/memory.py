@@ -31,14 +31,14 @@ class MadeUp:
 
         for task in tasks:
             if not isinstance(task, ClientTask):
-                yield EvalResult(task.whose, task.split, task.part, (10,), (1.0,), (5,))
+                yield EvalResult(task.whose, task.split, task.part, task.num_parts, (10,), (1.0,), (5,))
                 continue
             received = task.broadcast.params
             rng = seeding.stream(1, "made up", task.round_num, task.client)
             trained = Params(received.sigma + rng.random(len(received.sigma), np.float32), received.psi)
             upload = wire.upload(trained, received, 0.0, 0.0, True)
             embedding = rng.random(10, np.float32)
-            valid = EvalResult(f"client {task.client}", "valid", 0, (10,), (1.0,), (5,))
+            valid = EvalResult(f"client {task.client}", "valid", 0, 1, (10,), (1.0,), (5,))
             yield ClientResult(
                 task.client, task.broadcast.cost, task.plateau, upload, embedding, (), num_examples=1, scored=(valid,)
             )

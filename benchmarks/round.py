@@ -1,9 +1,10 @@
 """A round beside a bare loop of the same passes, and what else it does: python -m benchmarks.round [--arch alexnet ...]
 
 Efficiency: seconds of a round over those of a bare compiled loop with as many forward and backward image passes, at the
-better of two settings: as many processes as cores with one thread each, or one process with all threads. The bare loop
-runs these passes, or a part of them (then its time is scaled up), after every round. Overhead: core-seconds of all that
-is not a pass, by part. Memory: a worker's peak over the bare loop's.
+better of two settings: as many processes as cores with one thread each, or one process with all threads. It runs after
+every round or few rounds: all of their training passes, and all or a part of the forward passes, whose time is then
+scaled up. What a run writes beside the next round is waited for and counted. Overhead: core-seconds of all that is not
+a pass, by part. Memory: a worker's peak over the bare loop's.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.bare import FULL, Bare, shares
+from benchmarks.bare import FULL, Bare, num_images, shares
 from benchmarks.measure import Parts, c10_partitions, machine, median, ratio
 from fedmatch_tf import checkpoint, runs, server, simulation, store, wire
 from fedmatch_tf import machine as machine_settings
@@ -121,15 +122,14 @@ def main() -> None:
     parser.add_argument("--arch", default="resnet9")
     parser.add_argument("--task", default="lc-biid-c10")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--part", type=float, default=0.25, help="of the passes, for the bare loop")
+    parser.add_argument("--together", type=int, default=1, help="rounds in a row")
+    parser.add_argument("--part", type=float, default=0.25, help="of the forward passes, for the bare loop")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder, counts = Path(name), Path(name) / "counts"
         counts.mkdir()
         c10_partitions(given.task, folder)
-        config = machine_settings.fill_in(
-            make_config(given.task, arch=given.arch, dataset_path=name, output_path=name, num_rounds=given.rounds + 1)
-        )
+        config = machine_settings.fill_in(make_config(given.task, arch=given.arch, dataset_path=name, output_path=name))
         cores = (config.workers or 1) * (config.threads_per_worker or 1)
         print(f"\n{given.task}, {given.arch}: a round beside a bare loop. {machine()}", flush=True)
 
@@ -154,32 +154,36 @@ def main() -> None:
         for number in range(given.rounds + 1):
             before = counted(counts)[1]
             begin = time.perf_counter()
-            record, state = next(rounds)
-            run.add(record, state)
+            for _ in range(given.together if number else 1):
+                record, state = next(rounds)
+                run.add(record, state)
+            run.finish()
             took = time.perf_counter() - begin
             passes = counted(counts)[1]
             passes.subtract(before)
             done = Counter({(key.split()[0], int(key.split()[1])): count for key, count in passes.items() if count})
-            time.sleep(2)  # the checkpoint is written beside the next round: not beside the bare loop
             for setting, pool in bare.items():
-                cut = shares(done, setting[0], given.part)
-                begin = time.perf_counter()
-                peaks += list(pool.map(cut))
-                scale = sum(size * count for (_, size), count in done.items()) / sum(
-                    size * count for one in cut for (_, size), count in one.items()
-                )
+                total = 0.0
+                for kind, part in (("train", 1.0), ("forward", given.part)):
+                    wanted = {what: count for what, count in done.items() if what[0] == kind}
+                    cut = shares(wanted, setting[0], part)
+                    begin = time.perf_counter()
+                    peaks += list(pool.map(cut))
+                    took_part = time.perf_counter() - begin
+                    total += took_part * num_images(wanted) / sum(map(num_images, cut))
                 if number:
-                    times[setting].append(scale * (time.perf_counter() - begin))
+                    times[setting].append(total / given.together)
             if number:  # the first round compiles
-                ours.append(took)
+                ours.append(took / given.together)
                 theirs.update(done)
             else:
                 begun = (counted(counts)[0], in_server())
-        report(config, ours, times, theirs)
+        num_rounds = given.rounds * given.together
+        report(config, ours, times, theirs, num_rounds)
         in_workers, here = counted(counts)[0], in_server()
         in_workers.subtract(begun[0])
         here.subtract(begun[1])
-        report_parts(config, sum(ours), in_workers, here)
+        report_parts(config, statistics.mean(ours) * num_rounds, in_workers, here)
         worker_peak = counted(counts)[2]
         print(
             f"  memory: a worker's peak {worker_peak / 1e6:.0f} MB, the bare loop's {max(peaks) / 1e6:.0f} MB, "
@@ -187,10 +191,10 @@ def main() -> None:
         )
 
 
-def report(config: Config, ours: list[float], times: dict[Any, list[float]], passes: Counter[Any]) -> None:
+def report(config: Config, ours: list[float], times: dict[Any, list[float]], passes: Counter[Any], rounds: int) -> None:
     for kind in ("forward", "train"):
         images = sum(size * count for (what, size), count in passes.items() if what == kind)
-        print(f"  {kind:<7} passes a round: {images / len(ours):.0f} images")
+        print(f"  {kind:<7} passes a round: {images / rounds:.0f} images")
     print(f"  ours, {config.workers} x {config.threads_per_worker} threads: {median(ours)} a round")
     for (workers, threads), values in times.items():
         print(f"  bare, {workers} x {threads} threads: {median(values)}, passes of up to {FULL}")

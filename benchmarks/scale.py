@@ -40,6 +40,7 @@ def rounds(num_clients: int, folder: Path) -> Iterator[None]:
             run.store.put(client, Held(params, schedule.start(config.lr, config.lr_patience)))
         for record, state in simulation.run(config, start, MadeUp(), run.store):
             run.add(record, state)
+            run.finish()  # what is written beside the next round belongs to this one
             yield
 
 

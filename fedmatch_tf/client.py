@@ -69,7 +69,7 @@ class Client:
         if not all(map(math.isfinite, losses)):
             raise TrainingError(f"expected a finite loss, received NaN or infinity in {name_of(task)}. {LOWER_LR}")
         num_rows = tuple(rows.stop - rows.start for rows in batches)
-        return EvalResult(task.whose, task.split, task.part, num_rows, losses, hits)
+        return EvalResult(task.whose, task.split, task.part, task.num_parts, num_rows, losses, hits)
 
     def _upload(self, trained: Params, received: Params) -> tuple[wire.Upload, np.ndarray | None]:
         """(what is sent back, the embedding of the model that both sides then hold of the client)."""

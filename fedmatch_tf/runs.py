@@ -57,7 +57,7 @@ class Run:
         finally:
             self._lock.close()
         if kind is None:
-            self._writing.result()
+            self.finish()
 
     @property
     def store(self) -> Store:
@@ -89,7 +89,7 @@ class Run:
         """What the user has changed on resuming is on record before the first round, for whatever happens in it."""
         if self._settings != asdict(self.config):
             self._save()
-            self._writing.result()
+            self.finish()
 
     def _save(self) -> None:
         self._asked_for, self._settings = self.state.rounds_done, asdict(self.config)
@@ -110,10 +110,16 @@ class Run:
         checkpoint.sync(self._check_pts, point, previous.clients)
         self._disk.prune([previous.clients, point.clients])
 
+    def finish(self) -> None:
+        """Everything is written afterwards, or the reason why not is raised."""
+        self._writing.result()
+
     def resume_command(self) -> str:
         """What to type to go on, and from where."""
         wait([self._writing])
+        problem = self._writing.exception()
         return (
+            f"{f'Writing the checkpoint failed: {problem}. ' if problem else ''}"
             f"The last checkpoint is after {self._saved.state.rounds_done} of {self.config.num_rounds} rounds. "
             f"To go on:\n"
             f"  python main.py --resume {shlex.quote(str(self.folder))}"

@@ -13,7 +13,8 @@ import numpy as np
 from fedmatch_tf.config import Config
 from fedmatch_tf.tasks import EvalResult, EvalTask, Score
 
-PASS = 500  # images; fewer are slower: 100 by 15 % on the CPU that this was measured on (docs/PERFORMANCE.md)
+# Images of 32 x 32, or as many pixels. Passes of 100 take a sixth longer on the CPU of docs/PERFORMANCE.md.
+PASS = 500
 Scores = dict[tuple[str, str], Score]  # by whose model and on which split
 
 
@@ -48,7 +49,8 @@ def eval_tasks(
 
 def passes(config: Config, num_rows: int, part: int = 0, num_parts: int = 1) -> list[slice]:
     """The rows of each pass through the network in this part of a set: several batches at once if they are small."""
-    size = config.batch_size_test * max(1, PASS // config.batch_size_test)
+    room = PASS * 32**2 // config.image_size**2
+    size = config.batch_size_test * max(1, room // config.batch_size_test)
     whole = [slice(begin, min(begin + size, num_rows)) for begin in range(0, num_rows, size)]
     return whole[part * len(whole) // num_parts : (part + 1) * len(whole) // num_parts]
 
@@ -62,6 +64,8 @@ def add_up(results: Iterable[EvalResult]) -> Scores:
 
 
 def _mean(parts: Sequence[EvalResult]) -> Score:
+    if [part.part for part in parts] != list(range(parts[0].num_parts)):
+        raise ValueError(f"expected every part of {parts[0].num_parts} once, received {[part.part for part in parts]}")
     num_rows = sum(sum(part.num_rows) for part in parts)
     loss = sum(rows * loss for part in parts for rows, loss in zip(part.num_rows, part.losses))
     return Score(loss / num_rows, sum(sum(part.hits) for part in parts) / num_rows)

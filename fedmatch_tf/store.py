@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from threading import Lock
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -112,6 +113,7 @@ class WriteBehind:
         self._disk, self._keep_all = disk, keep_all
         self._memory: dict[int, Held] = {}
         self._changed: dict[int, Held] = {}
+        self._lock = Lock()  # of memory, between one who puts and one who writes
         for client in disk.entries() if keep_all else ():
             held = disk.get(client)
             assert held is not None
@@ -124,7 +126,10 @@ class WriteBehind:
 
     def put(self, client: int, held: Held) -> None:
         """Replaces what is kept of the client."""
-        self._memory[client] = self._changed[client] = held
+        if self._keep_all:  # for long: not as a view of something larger, or of memory that is shared
+            held = held._replace(params=Params(*(part.copy() for part in held.params)))
+        with self._lock:
+            self._memory[client] = self._changed[client] = held
 
     def take_changed(self) -> Mapping[int, Held]:
         """What has not been handed out for writing yet."""
@@ -135,8 +140,9 @@ class WriteBehind:
         """Writes what was handed out."""
         for client, held in sorted(changed.items()):
             self._disk.put(client, held)
-            if not self._keep_all and self._memory[client] is held:
-                del self._memory[client]
+            with self._lock:
+                if not self._keep_all and self._memory[client] is held:
+                    del self._memory[client]
 
 
 def file_name(client: int, entry: Entry) -> str:

@@ -94,6 +94,7 @@ class EvalResult(NamedTuple):
     whose: str
     split: str
     part: int
+    num_parts: int
     num_rows: tuple[int, ...]
     losses: tuple[float, ...]  # means over the rows
     hits: tuple[int, ...]

@@ -72,6 +72,7 @@ def _train_rounds(run: Run, backend: Backend, display: RoundDisplay) -> None:
     """The rounds that are left; however they end, the user learns how to go on."""
     stopped = run.folder / "stopped.txt"
     stopped.unlink(missing_ok=True)
+    (run.folder / CONFUSION).unlink(missing_ok=True)  # of fewer rounds
     counts = class_counts(run.config)
     if counts is not None:
         write_text(run.folder / "partition.json", json.dumps(counts))
@@ -85,6 +86,7 @@ def _train_rounds(run: Run, backend: Backend, display: RoundDisplay) -> None:
                     run.save()
                     interrupts.stop()
             _write_confusion(run, backend, counts)
+            run.finish()
     except BaseException as error:
         display.note(run.resume_command())
         with suppress(OSError):

@@ -84,7 +84,9 @@ def evaluated(task: EvalTask) -> EvalResult:
     """Five passes over a set, whose losses are the first elements of theta."""
     passes = [number for number in range(5) if number * task.num_parts // 5 == task.part]
     losses = tuple(float(task.theta[number]) for number in passes)
-    return EvalResult(task.whose, task.split, task.part, (10,) * len(passes), losses, (5,) * len(passes))
+    return EvalResult(
+        task.whose, task.split, task.part, task.num_parts, (10,) * len(passes), losses, (5,) * len(passes)
+    )
 
 
 def _fault(path: Path) -> None:

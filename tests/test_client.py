@@ -21,7 +21,7 @@ from fedmatch_tf.methods.fedmatch import FedMatch
 from fedmatch_tf.params import Params, kernels_in_use
 from fedmatch_tf.schedule import Plateau
 from fedmatch_tf.scoring import clients_test
-from fedmatch_tf.tasks import ClientTask, EvalTask, Step, TrainingError
+from fedmatch_tf.tasks import ClientTask, EvalTask, Score, Step, TrainingError
 from fedmatch_tf.wire import full_broadcast
 from tests.conftest import made_up_images
 
@@ -167,7 +167,8 @@ def test_an_evaluation_is_the_mean_over_all_examples_whatever_the_batch(monkeypa
     loss = -np.log(probs[np.arange(24), LABELS]).mean()
     evals = EvalData(Examples(X, Y), Examples(X[:10], Y[:10]))
     theta = bench.before.sigma + thresholded
-    for batch_size, num_parts in ((24, 1), (10, 1), (10, 2), (10, 3), (1000, 1)):
+    exact: dict[int, Score] = {}
+    for batch_size, num_parts in ((24, 1), (10, 1), (10, 2), (10, 3), (5, 1), (5, 2), (5, 4), (5, 5), (1000, 1)):
         config = replace(bench.config, batch_size_test=batch_size)
         monkeypatch.setattr(scoring, "PASS", batch_size)
         client = Client(config, bench.model, bench.method, bench.evaluator, evals, np.zeros((1, 24, 24, 3), np.float32))
@@ -176,6 +177,9 @@ def test_an_evaluation_is_the_mean_over_all_examples_whatever_the_batch(monkeypa
         assert sum(sum(result.num_rows) for result in results) == 24
         assert max(max(result.num_rows) for result in results) <= batch_size
         score = scoring.add_up(results)["theta", "valid"]
+        assert score == exact.setdefault(batch_size, score), "the cut changes no bit"
+        with pytest.raises(ValueError, match="once"):
+            scoring.add_up([*results, results[0]])
         assert score.loss == pytest.approx(loss, rel=1e-4)
         assert score.accuracy == pytest.approx((probs.argmax(1) == LABELS).mean())
 
@@ -208,7 +212,6 @@ def test_xla_and_mixed_precision_learn_the_same_within_rounding(
     assert other[0] == pytest.approx(plain[0], rel=tolerance)
     assert other[2] == pytest.approx(plain[2], rel=tolerance)
     assert other[1].sigma.dtype == np.float32
-    assert other[0] != plain[0], "it is another way of computing"
     moved = plain[1].sigma - Bench().before.sigma
     assert np.linalg.norm(other[1].sigma - plain[1].sigma) < far * np.linalg.norm(moved)
 
@@ -242,6 +245,8 @@ def test_small_evaluation_batches_are_joined_and_parts_cover_a_set_once() -> Non
     assert ends() == [300, 600, 900, 1200, 1500, 1800, 2000]
     config = replace(config, batch_size_test=4000)
     assert ends() == [2000]
+    config = replace(config, batch_size_test=100, image_size=64)  # four times the pixels
+    assert ends(num_rows=400) == [100, 200, 300, 400]
 
 
 def data(labeled: int | None, unlabeled: int) -> ClientData:

@@ -21,8 +21,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedmatch_tf import runs, schedule, server
 from fedmatch_tf.config import ConfigError, make_config
 from fedmatch_tf.continuing import continued
+from fedmatch_tf.params import Params
+from fedmatch_tf.store import Held
 from tests.conftest import ROOT
 
 SETTINGS = {
@@ -469,6 +472,25 @@ def test_a_write_that_fails_keeps_the_last_whole_checkpoint(undisturbed: tuple[l
     assert "The last checkpoint is after" in errors
     assert list((tmp_path / "outputs").rglob(".*")) == [], "nothing half-written"
     assert content(run(tmp_path, f"resume={only_run(tmp_path)}")) == expected
+
+
+def test_a_checkpoint_that_could_not_be_written_is_told_of(tmp_path: Path) -> None:
+    config = make_config("lc-biid-digits", output_path=str(tmp_path), workers=1, threads_per_worker=1)
+    params = Params(np.zeros(3, np.float32), np.zeros(3, np.float32))
+    run = runs.create(config, server.initial_state(config, params), "")
+    (clients,) = tmp_path.glob("check_pts/*/clients")
+    clients.rmdir()
+    clients.touch()  # so that no file can be written below it
+    run.store.put(0, Held(params, schedule.start(0.1, 1)))
+    run.state = run.state._replace(rounds_done=1)
+    run.save()
+    message = run.resume_command()
+    assert message.startswith("Writing the checkpoint failed: [Errno 20] Not a directory")
+    assert "The last checkpoint is after 0 of 100 rounds" in message
+    with pytest.raises(NotADirectoryError):
+        run.finish()
+    with pytest.raises(NotADirectoryError), run:
+        pass
 
 
 @pytest.fixture

@@ -32,11 +32,12 @@ class Arithmetic:
     def run(self, task: Any) -> Any:
         if isinstance(task, EvalTask):
             self.evaluated.append(task)
+            part = (task.whose, task.split, task.part, task.num_parts, (10,))
             if task.split == "valid":  # its loss never falls
-                return EvalResult(task.whose, "valid", task.part, (10,), (1.0,), (VALID_HITS.get(task.whose, 2),))
+                return EvalResult(*part, (1.0,), (VALID_HITS.get(task.whose, 2),))
             if task.whose.startswith("client"):
-                return EvalResult(task.whose, "test", task.part, (10,), (0.5,), (int(task.whose.split()[1]),))
-            return EvalResult(task.whose, "test", task.part, (10,), (float(task.theta.sum()),), (4,))
+                return EvalResult(*part, (0.5,), (int(task.whose.split()[1]),))
+            return EvalResult(*part, (float(task.theta.sum()),), (4,))
         if isinstance(task, ServerTask):
             return ServerResult(Params(task.params.sigma + 10, task.params.psi), ())
         self.tasks.append(task)
@@ -58,9 +59,17 @@ class Arithmetic:
         )  # fmt: skip
 
 
-def run(config: Config) -> tuple[list[Any], Arithmetic]:
+class OneByOne(Arithmetic):
+    """Takes a task when the result before it is back."""
+
+    def map(self, tasks: Iterable[Any]) -> Iterator[Any]:
+        for task in tasks:
+            yield self.run(task)
+
+
+def run(config: Config, kind: type[Arithmetic] = Arithmetic) -> tuple[list[Any], Arithmetic]:
     start = server.initial_state(config, Params(np.zeros(3, np.float32), np.zeros(3, np.float32)))
-    backend = Arithmetic(config)
+    backend = kind(config)
     return list(simulation.run(config, start, backend, MemoryStore())), backend
 
 
@@ -186,9 +195,12 @@ def test_parts_of_the_model_are_tested_when_asked_for() -> None:
 @pytest.mark.parametrize(
     ("workers", "apart", "parts"), [(1, [], 1), (2, [0], 2), (3, [0, 1], 3), (9, [0, 1, 2, 3, 4], 4)]
 )
-def test_clients_that_would_leave_workers_idle_are_scored_by_all(workers: int, apart: list[int], parts: int) -> None:
+@pytest.mark.parametrize("kind", [Arithmetic, OneByOne])
+def test_clients_that_would_leave_workers_idle_are_scored_by_all(
+    kind: type[Arithmetic], workers: int, apart: list[int], parts: int
+) -> None:
     config = replace(LC, num_clients=5, workers=workers, eval_clients="always", num_rounds=2)
-    rounds, backend = run(config)
+    rounds, backend = run(config, kind)
     assert [task.client for task in backend.tasks if not task.score] == apart + apart
     shared = {(task.whose, task.split): 0 for task in backend.evaluated}
     for task in backend.evaluated:

@@ -200,6 +200,24 @@ def test_the_paper_profile_and_streaming_train_too(source: Path, tmp_path: Path)
     assert b"unsupervised_step" in trace.read_bytes()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["fedmatch", "fedprox-uda"])
+@pytest.mark.parametrize("flags", [("--xla",), ("--precision=mixed",)])
+def test_xla_and_mixed_precision_train_every_kind_of_method(
+    model: str, flags: tuple[str, ...], source: Path, tmp_path: Path
+) -> None:
+    common = (f"--model={model}", "--num-rounds=2", "--augment=none")
+    plain = rounds(folder_of(train(source, tmp_path, *common, task="ls-biid-own"), tmp_path))
+    time.sleep(1)  # runs are named by the second
+    folder = folder_of(train(source, tmp_path, *common, *flags, task="ls-biid-own"), tmp_path)
+    for one, other in zip(rounds(folder), plain):
+        assert one["test_loss"] == pytest.approx(other["test_loss"], rel=0.02)
+        assert one["valid_loss"] == pytest.approx(other["valid_loss"], rel=0.02)
+        assert one["test_loss"] != other["test_loss"], "the flag reaches the worker"
+    settings = json.loads((folder / "config.json").read_text())["settings"]
+    assert (settings["xla"], settings["precision"]) == ("--xla" in flags, "float32" if "--xla" in flags else "mixed")
+
+
 def test_partitions_that_do_not_match_the_run_are_refused(source: Path, tmp_path: Path) -> None:
     assert train(source, tmp_path, "--work-type=gen_data").returncode == 0
     assert_refused(train(source, tmp_path, "--seed=6"), "don't match this run", "seed: there 5, wanted 6")

@@ -12,6 +12,7 @@ import ctypes
 import faulthandler
 import multiprocessing
 import os
+import resource
 import signal
 import sys
 import threading
@@ -86,6 +87,7 @@ class ProcessBackend:
         self._slots = [_Slot(number, environment) for number, environment in enumerate(environments)]
 
     def __enter__(self) -> ProcessBackend:
+        _allow_descriptors()
         try:
             for slot in self._slots:
                 self._start(slot)
@@ -108,6 +110,7 @@ class ProcessBackend:
                 packed = packed or _pack_next(again, source, packer)
                 for slot in self._slots:
                     if packed is not None and slot.idle and self._hand_over(slot, *packed):
+                        packed = None  # its descriptors are closed, whatever becomes of the next
                         packed = _pack_next(again, source, packer)
                 if packed is None and not any(slot.job for slot in self._slots):
                     return
@@ -119,13 +122,13 @@ class ProcessBackend:
                     elif isinstance(answer, Failure):
                         again.extend(self._replace(slot, answer))
         finally:
-            packer.forget()
-            if packed is not None:
-                sharing.close(packed[1])
             for slot in self._slots:
                 if slot.job is not None:  # nobody waits for it any more
                     _stop(slot)
                     slot.job = None
+            packer.forget()
+            if packed is not None:
+                sharing.close(packed[1])
 
     def _start(self, slot: _Slot) -> None:
         """A new process in the slot. Ctrl-C is for this process alone: the worker is born with it blocked."""
@@ -220,6 +223,13 @@ def _pack_next(again: deque[_Job], source: Iterator[Any], packer: sharing.Packer
         except StopIteration:
             return None
     return job, packer.pack(job.task)
+
+
+def _allow_descriptors() -> None:
+    """As many as the system lets us have: every large array that came from a worker holds one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _stop(slot: _Slot) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
-_LARGE = 2**16  # bytes
+_LARGE = 2**11  # bytes; smaller arrays are part of the pickle
 _MOST = 64  # large arrays of one record; more than that travel with the rest
 
 
@@ -81,10 +81,12 @@ def send(connection: Connection, memories: Sequence[int]) -> None:
 def receive(connection: Connection) -> Any:
     """The next record. Its large arrays are the shared memory itself: nothing is copied unless it is written to."""
     with socket.socket(fileno=os.dup(connection.fileno())) as pipe:
-        message, memories, _, _ = socket.recv_fds(pipe, 1, 1 + _MOST)
+        message, memories, flags, _ = socket.recv_fds(pipe, 1, 1 + _MOST)
     if not message:
         raise EOFError
     try:
+        if flags & socket.MSG_CTRUNC:
+            raise RuntimeError("too many open files: expected a higher limit, see `ulimit -n`")
         body, *arrays = [memoryview(mmap.mmap(memory, 0, access=mmap.ACCESS_COPY)) for memory in memories]
     finally:
         close(memories)

@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedmatch_tf import helpers, schedule, seeding
+from fedmatch_tf import schedule, seeding
 from fedmatch_tf.config import Config
+from fedmatch_tf.helpers import Neighbours, choose_helpers
 from fedmatch_tf.params import Params, weighted_mean
 from fedmatch_tf.schedule import Plateau
 from fedmatch_tf.tasks import ClientResult, Score
@@ -47,12 +48,12 @@ def sends_helpers(config: Config, round_num: int) -> bool:
 
 
 def helpers_of(
-    config: Config, state: ServerState, clients: Sequence[int], round_num: int
+    config: Config, neighbours: Neighbours, clients: Sequence[int], round_num: int
 ) -> dict[int, tuple[int, ...]]:
     """GetNearestNeighbors: client -> the clients whose psi is sent along; clients that get none are left out."""
     if not (config.uses_helpers and sends_helpers(config, round_num)):
         return {}
-    return helpers.choose_helpers(clients, state.embeddings, config.num_helpers)
+    return choose_helpers(clients, neighbours, config.num_helpers)
 
 
 def next_lr(config: Config, plateau: Plateau, valid: Score | None) -> Plateau:
@@ -60,6 +61,11 @@ def next_lr(config: Config, plateau: Plateau, valid: Score | None) -> Plateau:
     if valid is None:
         return plateau
     return schedule.advance(plateau, valid.loss, config.lr_patience, config.lr_factor, config.lr_min)
+
+
+def embeddings_of(results: Sequence[ClientResult]) -> dict[int, np.ndarray]:
+    """What the round's clients are known by from now on."""
+    return {result.client: result.embedding for result in results if result.embedding is not None}
 
 
 def aggregate(config: Config, state: ServerState, results: Sequence[ClientResult]) -> ServerState:
@@ -75,6 +81,5 @@ def aggregate(config: Config, state: ServerState, results: Sequence[ClientResult
         psi = weighted_mean([params.psi for params in uploads], weights)
         if config.scenario == "lc" or not config.decomposed:
             sigma = weighted_mean([params.sigma for params in uploads], weights)
-    embeddings = {result.client: result.embedding for result in results if result.embedding is not None}
-    known = {**state.embeddings, **embeddings}
+    known = {**state.embeddings, **embeddings_of(results)}
     return ServerState(state.rounds_done + 1, Params(sigma, psi), state.plateau, known)

@@ -13,6 +13,7 @@ import numpy as np
 
 from fedmatch_tf import schedule, scoring, server, wire
 from fedmatch_tf.config import Config
+from fedmatch_tf.helpers import Neighbours
 from fedmatch_tf.params import Params, hard_threshold, kernels_in_use
 from fedmatch_tf.record import ClientRecord, RoundRecord
 from fedmatch_tf.scoring import Scores
@@ -32,6 +33,7 @@ def run(
     config: Config, state: ServerState, backend: Backend, store: Store
 ) -> Iterator[tuple[RoundRecord, ServerState]]:
     """Runs the rounds that are left; yields each round's record and the state after it."""
+    neighbours = Neighbours(state.embeddings)
     for round_num in range(state.rounds_done, config.num_rounds):
         begin = time.monotonic()
         scores: Scores = {}
@@ -43,7 +45,7 @@ def run(
             state = state._replace(params=trained.params, plateau=plateau)
         # Choose A clients; each gets sigma, psi and perhaps its helpers' psi, and runs its round.
         active = server.select_clients(config, round_num)
-        helpers = server.helpers_of(config, state, active, round_num)
+        helpers = server.helpers_of(config, neighbours, active, round_num)
         results: list[ClientResult] = []
         evaluated: list[EvalResult] = []
         for result in backend.map(_client_tasks(config, state, store, active, round_num, helpers, results)):
@@ -55,6 +57,7 @@ def run(
         results.sort(key=lambda result: result.client)
         # Keep the embeddings; average sigma (labels-at-client) and psi, each on its own.
         state = server.aggregate(config, state, results)
+        neighbours.update(server.embeddings_of(results))
         # Test the global model; a model's validation decides on its learning rate.
         evaluated += backend.map(_eval_tasks(config, state, results))
         scores.update(scoring.add_up(evaluated))

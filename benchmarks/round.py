@@ -199,7 +199,9 @@ def report(config: Config, ours: list[float], times: dict[Any, list[float]], pas
     for (workers, threads), values in times.items():
         print(f"  bare, {workers} x {threads} threads: {median(values)}, passes of up to {FULL}")
     best = min(times.values(), key=statistics.median)
-    print(f"  efficiency: {ratio(ours, best)} times the better bare loop", flush=True)
+    print(f"  efficiency: {ratio(ours, best)} times the better bare loop")
+    one_process = min((values for (workers, _), values in times.items() if workers == 1), key=statistics.median)
+    print(f"              {ratio(ours, one_process)} times the bare loop of one process", flush=True)
 
 
 def report_parts(config: Config, total: float, in_workers: Counter[str], in_server: Counter[str]) -> None:

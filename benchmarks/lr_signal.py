@@ -7,7 +7,7 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
-from benchmarks.measure import c10_partitions, machine, median, ratio, running_rounds, seconds
+from benchmarks.measure import c10_partitions, in_turn, machine, median, ratio, running_rounds
 from fedmatch_tf.config import make_config
 
 
@@ -25,12 +25,7 @@ def main() -> None:
                 "lc-biid-c10", arch=given.arch, dataset_path=name, output_path=name, lr_signal=signal
             )  # fmt: skip
             running[signal] = running_rounds(stack, config)
-        times: dict[str, list[float]] = {signal: [] for signal in running}
-        for number in range(given.rounds + 1):
-            for signal, rounds in running.items():
-                took = seconds(lambda rounds=rounds: next(rounds))  # type: ignore[misc]
-                if number:  # the first round compiles
-                    times[signal].append(took)
+        times = in_turn(running, given.rounds)
         print(f"  client {median(times['client'])}, server {median(times['server'])} a round")
         print(f"  server is {ratio(times['client'], times['server'])} times as fast", flush=True)
 

@@ -8,8 +8,9 @@ import platform
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable
 
@@ -85,6 +86,17 @@ def c10_partitions(task: str, folder: Path) -> None:
         source = str(folder / "made_up.npz")
         np.savez(source, x_train=x[:50000], y_train=y[:50000], x_test=x[50000:], y_test=y[50000:])
     ensure_partitions(make_config(task, source=source, dataset_path=str(folder)), progress_for(True))
+
+
+def in_turn(running: Mapping[Any, Iterator[None]], rounds: int) -> dict[Any, list[float]]:
+    """Seconds of each one's rounds, taken in turn; a first one, which compiles, is left out."""
+    times: dict[Any, list[float]] = {name: [] for name in running}
+    for number in range(rounds + 1):
+        for name, one in running.items():
+            took = seconds(partial(next, one))
+            if number:
+                times[name].append(took)
+    return times
 
 
 def running_rounds(stack: ExitStack, config: Any) -> Iterator[None]:

@@ -8,9 +8,8 @@ import tempfile
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from benchmarks.measure import c10_partitions, machine, median, ratio, running_rounds, seconds
+from benchmarks.measure import c10_partitions, in_turn, machine, median, ratio, running_rounds
 from fedmatch_tf import machine as machine_settings
 from fedmatch_tf.config import make_config
 
@@ -39,12 +38,7 @@ def main() -> None:
             (workers, threads): running_rounds(stack, replace(base, workers=workers, threads_per_worker=threads))
             for workers, threads in settings
         }
-        times: dict[Any, list[float]] = {setting: [] for setting in settings}
-        for number in range(given.rounds + 1):
-            for setting, one in running.items():
-                took = seconds(lambda one=one: next(one))  # type: ignore[misc]
-                if number:  # the first round compiles
-                    times[setting].append(took)
+        times = in_turn(running, given.rounds)
         for setting, values in times.items():
             note = "  the default" if setting == default else ""
             throughput = ratio(times[1, 1], values)

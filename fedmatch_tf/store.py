@@ -87,21 +87,6 @@ class DiskStore:
                 path.unlink()
 
 
-class MemoryStore:
-    """Keeps everything in memory: two vectors a client that has taken part."""
-
-    def __init__(self) -> None:
-        self._held: dict[int, Held] = {}
-
-    def get(self, client: int) -> Held | None:
-        """What the client held after its last round; None before its first."""
-        return self._held.get(client)
-
-    def put(self, client: int, held: Held) -> None:
-        """Replaces what is kept of the client."""
-        self._held[client] = held
-
-
 class WriteBehind:
     """A disk store whose files are written later, in another thread if need be; until then, memory has them.
 

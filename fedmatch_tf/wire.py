@@ -2,6 +2,9 @@
 
 A message says which elements changed by more than a threshold and their new values, so applying it is exact. Costs are
 ratios to the number of weights of one parameter set (sigma and psi together can cost 2), and bytes as encoded.
+
+`diff`, `encode`, `decode` and `apply` are the message as it would cross a network. The simulation crosses none, so it
+takes `merge`, which is both ends in one, and `num_bytes`; tests hold that they agree.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ import numpy as np
 from fedmatch_tf import scoring, seeding, wire
 from fedmatch_tf.config import Config, make_config, settings
 from fedmatch_tf.params import Params, kernels_in_use
+from fedmatch_tf.store import Held
 from fedmatch_tf.tasks import (
     ClientResult,
     ClientTask,
@@ -87,6 +88,19 @@ def evaluated(task: EvalTask) -> EvalResult:
     return EvalResult(
         task.whose, task.split, task.part, task.num_parts, (10,) * len(passes), losses, (5,) * len(passes)
     )
+
+
+class MemoryStore:
+    """What clients held, in memory alone."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, Held] = {}
+
+    def get(self, client: int) -> Held | None:
+        return self._held.get(client)
+
+    def put(self, client: int, held: Held) -> None:
+        self._held[client] = held
 
 
 def _fault(path: Path) -> None:

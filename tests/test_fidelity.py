@@ -15,9 +15,9 @@ from fedmatch_tf import server, simulation
 from fedmatch_tf.backends.choose import make_worker
 from fedmatch_tf.backends.inline import InlineBackend
 from fedmatch_tf.config import Config, make_config
-from fedmatch_tf.store import MemoryStore
 from fedmatch_tf.tasks import ClientResult, InitTask, ServerResult
 from tests.conftest import SHARED, needs_shared, run_main
+from tests.stand_in import MemoryStore
 from tests.test_networks import RESNET9
 
 pytestmark = [needs_shared, pytest.mark.timeout(600)]

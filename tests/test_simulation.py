@@ -12,8 +12,8 @@ import pytest
 from fedmatch_tf import scoring, server, simulation, wire
 from fedmatch_tf.config import Config, make_config
 from fedmatch_tf.params import Params
-from fedmatch_tf.store import MemoryStore
 from fedmatch_tf.tasks import ClientResult, ClientTask, EvalResult, EvalTask, Score, ServerResult, ServerTask, Step
+from tests.stand_in import MemoryStore
 
 VALID_HITS = {"server": 1, "theta": 3}
 

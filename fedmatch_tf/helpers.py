@@ -65,7 +65,7 @@ class Neighbours:
         ordered = self._sorted(client, point, {*near, *self._changed})
         radius = float(np.linalg.norm(self._all[ordered[count - 1]] - point[0])) * (1 + 1e-9)
         equals = [self._in_tree[row] for row in self._tree.query_radius(point, radius)[0]]
-        return {*ordered, *(other for other in equals if other not in self._changed)}
+        return {*ordered, *equals}  # some may have moved away since: too many do no harm
 
     def _sorted(self, client: int, point: np.ndarray, others: set[int]) -> list[int]:
         """The others by distance, then by number."""

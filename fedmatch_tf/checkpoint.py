@@ -26,11 +26,11 @@ from fedmatch_tf.params import Params
 from fedmatch_tf.record import Mark
 from fedmatch_tf.schedule import Plateau
 from fedmatch_tf.server import ServerState
-from fedmatch_tf.store import Entry, check_files, file_name
+from fedmatch_tf.store import FILES, check_files, file_name
 
 STATE, PREVIOUS, DAMAGED, RECORDS = "state.npz", "previous.npz", "damaged.npz", "records.jsonl"
 CLIENTS, LOCK = "clients", "lock"
-FORMAT = 1
+FORMAT = 2
 
 
 class Checkpoint(NamedTuple):
@@ -40,7 +40,7 @@ class Checkpoint(NamedTuple):
     versions: Mapping[str, str]  # of what it was made with
     partitions: str  # fingerprint of the data
     state: ServerState
-    clients: Mapping[int, Entry]
+    clients: np.ndarray  # FILES [clients]: their files
     records: Mark
 
 
@@ -57,27 +57,27 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
         "versions": checkpoint.versions,
         "partitions": checkpoint.partitions,
         "plateau": state.plateau,
-        "clients": checkpoint.clients,
         "records": checkpoint.records,
     }
-    clients = sorted(state.embeddings)
     archive = io.BytesIO()  # a failure to write must meet a plain file: an archive on a full disk complains twice
     np.savez(
         archive,
         sigma=state.params.sigma,
         psi=state.params.psi,
         rounds_done=state.rounds_done,
-        embedded=np.array(clients, np.int64),
-        embeddings=np.array([state.embeddings[client] for client in clients], np.float32),
+        embedded=np.fromiter(state.embeddings, np.int64),
+        embeddings=np.concatenate([np.zeros(0, np.float32), *state.embeddings.values()]),
+        clients=checkpoint.clients,
         about=np.frombuffer(json.dumps(about).encode(), np.uint8),
     )
     with replacing(folder / STATE, keep_as=folder / PREVIOUS) as file:
         file.write(archive.getbuffer())
 
 
-def sync(folder: Path, checkpoint: Checkpoint, before: Mapping[int, Entry]) -> None:
+def sync(folder: Path, checkpoint: Checkpoint, before: np.ndarray) -> None:
     """Waits until the newest checkpoint, this one, is on the disk itself; the clients' files `before` are already."""
-    new = [file_name(client, entry) for client, entry in checkpoint.clients.items() if before.get(client) != entry]
+    versions = checkpoint.clients["version"]
+    new = [file_name(client, versions[client]) for client in np.flatnonzero(versions != before["version"])]
     folders = (folder / CLIENTS, folder)
     atomic.sync([*(folder / CLIENTS / name for name in new), folder / RECORDS, folder / STATE, *folders])
 
@@ -113,13 +113,13 @@ def _read(path: Path) -> Checkpoint:
         about = json.loads(arrays["about"].tobytes())
         if about["format"] != FORMAT:
             raise ConfigError(f"--resume: {path} is of another version of this program")
-        embeddings = dict(zip(arrays["embedded"].tolist(), arrays["embeddings"]))
+        known = arrays["embedded"].tolist()
+        embeddings = dict(zip(known, arrays["embeddings"].reshape(len(known), -1) if known else ()))
         params = Params(arrays["sigma"], arrays["psi"])
         state = ServerState(int(arrays["rounds_done"]), params, Plateau(*about["plateau"]), embeddings)
-        clients = {
-            int(client): Entry(version, num_sigma, crc, Plateau(*plateau))
-            for client, (version, num_sigma, crc, plateau) in about["clients"].items()
-        }
+        clients = arrays["clients"]
+        if clients.dtype != FILES or clients.ndim != 1:
+            raise Damaged(f"{path}: its table of clients is not one")
         checkpoint = Checkpoint(
             about["settings"], about["versions"], about["partitions"], state, clients, Mark(*about["records"])
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import platform
 import sys
@@ -254,7 +255,8 @@ def original_options(config: Config, folder: Path, check_pts: Path) -> dict[str,
     }
 
 
-def versions() -> dict[str, str]:
+@functools.cache
+def versions() -> Mapping[str, str]:
     """What the run was made with."""
     packages = ("tensorflow", "tensorflow-addons", "numpy", "scikit-learn")
     found = {name: metadata.version(name) for name in packages}

@@ -21,7 +21,7 @@ from fedmatch_tf.continuing import continued
 from fedmatch_tf.record import Mark, RecordFile, RoundRecord, RunLog, versions
 from fedmatch_tf.scalars import ScalarLog
 from fedmatch_tf.server import ServerState
-from fedmatch_tf.store import DiskStore, Held, Store, WriteBehind
+from fedmatch_tf.store import DiskStore, Held, Store, WriteBehind, no_files
 
 IN_MEMORY_UP_TO = 2**30  # bytes of all clients' parameters; beyond, they are on disk
 
@@ -42,7 +42,7 @@ class Run:
         self._asked_for, self._settings = start.state.rounds_done, start.settings
         self._saved = start
         self._thread = ThreadPoolExecutor(1)  # writes beside the simulation, one thing after the other
-        self._writing = self._thread.submit(checkpoint.sync, check_pts, start, {})
+        self._writing = self._thread.submit(checkpoint.sync, check_pts, start, no_files(config.num_clients))
 
     def __enter__(self) -> Run:
         return self
@@ -93,7 +93,9 @@ class Run:
 
     def _save(self) -> None:
         self._asked_for, self._settings = self.state.rounds_done, asdict(self.config)
-        point = Checkpoint(self._settings, versions(), self.partitions, self.state, {}, self._records.mark)
+        point = Checkpoint(
+            self._settings, versions(), self.partitions, self.state, self._saved.clients, self._records.mark
+        )
         self._write_later(self._write_checkpoint, self._store.take_changed(), point)
 
     def _write_later(self, write: Callable[..., None], *what: Any) -> None:
@@ -104,11 +106,11 @@ class Run:
     def _write_checkpoint(self, changed: Mapping[int, Held], point: Checkpoint) -> None:
         """A checkpoint outlives this process as soon as it has its name, and a power cut when it is synced."""
         self._store.write(changed)
-        point, previous = point._replace(clients=self._disk.entries()), self._saved
+        point, previous = point._replace(clients=self._disk.files()), self._saved
         checkpoint.save(self._check_pts, point)
         self._saved = point
         checkpoint.sync(self._check_pts, point, previous.clients)
-        self._disk.prune([previous.clients, point.clients])
+        self._disk.keep(previous.clients, point.clients)
 
     def finish(self) -> None:
         """Everything is written afterwards, or the reason why not is raised."""
@@ -133,7 +135,7 @@ def create(config: Config, state: ServerState, partitions: str) -> Run:
     try:
         lock.enter_context(checkpoint.locked(check_pts))
         (check_pts / RECORDS).touch()
-        start = Checkpoint(asdict(config), versions(), partitions, state, {}, Mark(0, 0))
+        start = Checkpoint(asdict(config), versions(), partitions, state, no_files(config.num_clients), Mark(0, 0))
         checkpoint.save(check_pts, start)
         folder.mkdir(parents=True)
         return Run(folder, check_pts, config, start, lock)

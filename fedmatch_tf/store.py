@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple, Protocol
@@ -32,13 +32,18 @@ class Store(Protocol):
         """Replaces what is kept of the client."""
 
 
-class Entry(NamedTuple):
-    """What is known of a client's file. A new version is a new file, so an older checkpoint stays whole."""
+# What is known of the clients' files, a row a client: a table, as it is part of every checkpoint and there may be many.
+FILES = np.dtype([
+    ("version", "<i8"),  # from 1; 0: no file. A new version is a new file, so that older checkpoints stay whole
+    ("num_sigma", "<i8"),  # the file holds sigma, then psi
+    ("crc", "<u4"),
+    ("lr", "<f8"), ("lowest", "<f8"), ("patience", "<i8"),  # of its Plateau
+])  # fmt: skip
 
-    version: int
-    num_sigma: int  # the file holds sigma, then psi
-    crc: int
-    plateau: Plateau
+
+def no_files(num_clients: int) -> np.ndarray:
+    """The table before anybody took part."""
+    return np.zeros(num_clients, FILES)
 
 
 class DamagedFile(ValueError):
@@ -48,43 +53,55 @@ class DamagedFile(ValueError):
 class DiskStore:
     """Keeps a file a client; what `get` gives is mapped from it, so memory does not grow with the clients."""
 
-    def __init__(self, folder: Path, entries: Mapping[int, Entry]) -> None:
+    def __init__(self, folder: Path, files: np.ndarray) -> None:
         folder.mkdir(exist_ok=True)
-        self._folder, self._entries = folder, dict(entries)
-        self._named = {file_name(client, entry) for client, entry in entries.items()}  # by checkpoints
+        self._folder, self._files = folder, files.copy()
+        self._kept: tuple[np.ndarray, ...] = (files,)  # what checkpoints name
+        self._tidy = False  # whether the folder holds nothing else
 
     def get(self, client: int) -> Held | None:
         """What the client held after its last round; None before its first."""
-        entry = self._entries.get(client)
-        if entry is None:
+        version, num_sigma, _, *plateau = self._files[client].item()
+        if not version:
             return None
-        vector = _mapped(self._folder / file_name(client, entry))
-        return Held(Params(vector[: entry.num_sigma], vector[entry.num_sigma :]), entry.plateau)
+        vector = _mapped(self._folder / file_name(client, version))
+        return Held(Params(vector[:num_sigma], vector[num_sigma:]), Plateau(*plateau))
 
     def put(self, client: int, held: Held) -> None:
         """Writes a new version of the client's file."""
         sigma, psi = held.params
-        version = self._entries[client].version + 1 if client in self._entries else 0
-        entry = Entry(version, len(sigma), zlib.crc32(psi.data, zlib.crc32(sigma.data)), held.plateau)
-        with replacing(self._folder / file_name(client, entry)) as file:
+        before = int(self._files[client]["version"])
+        with replacing(self._folder / file_name(client, before + 1)) as file:
             header = {"descr": "<f4", "fortran_order": False, "shape": (len(sigma) + len(psi),)}
             np.lib.format.write_array_header_1_0(file, header)
             file.write(sigma.data)  # NumPy's own writing hides that a disk is full
             file.write(psi.data)
-        if client in self._entries and (old := file_name(client, self._entries[client])) not in self._named:
-            (self._folder / old).unlink()
-        self._entries[client] = entry
+        if before and all(files[client]["version"] != before for files in self._kept):
+            (self._folder / file_name(client, before)).unlink()
+        crc = zlib.crc32(psi.data, zlib.crc32(sigma.data))
+        self._files[client] = (before + 1, len(sigma), crc, *held.plateau)
 
-    def entries(self) -> Mapping[int, Entry]:
-        """All files as they are now."""
-        return dict(self._entries)
+    def files(self) -> np.ndarray:
+        """The table as it is now."""
+        return self._files.copy()
 
-    def prune(self, checkpoints: Iterable[Mapping[int, Entry]]) -> None:
-        """Removes the files that none of these checkpoints names."""
-        self._named = {file_name(client, entry) for entries in checkpoints for client, entry in entries.items()}
-        for path in self._folder.iterdir():
-            if path.name not in self._named:
-                path.unlink()
+    def keep(self, *checkpoints: np.ndarray) -> None:
+        """From now on these tables are what checkpoints name; removes the files of older ones.
+
+        Whatever else is in the folder, such as what a killed process left, goes with the first call.
+        """
+        if not self._tidy:
+            named = {file_name(client, files[client]["version"]) for files in checkpoints for client in _known(files)}
+            for path in self._folder.iterdir():
+                if path.name not in named:
+                    path.unlink()
+        else:
+            for files in self._kept:
+                old = files["version"]
+                needed = [table["version"] == old for table in checkpoints]
+                for client in np.flatnonzero((old > 0) & ~np.any(needed, axis=0)):
+                    (self._folder / file_name(client, old[client])).unlink(missing_ok=True)
+        self._kept, self._tidy = checkpoints, True
 
 
 class WriteBehind:
@@ -99,7 +116,7 @@ class WriteBehind:
         self._memory: dict[int, Held] = {}
         self._changed: dict[int, Held] = {}
         self._lock = Lock()  # of memory, between one who puts and one who writes
-        for client in disk.entries() if keep_all else ():
+        for client in _known(disk.files()) if keep_all else ():
             held = disk.get(client)
             assert held is not None
             self._memory[client] = held._replace(params=Params(*(part.copy() for part in held.params)))
@@ -130,9 +147,14 @@ class WriteBehind:
                     del self._memory[client]
 
 
-def file_name(client: int, entry: Entry) -> str:
+def file_name(client: int, version: int) -> str:
     """The file of this version."""
-    return f"{client}-{entry.version}.npy"
+    return f"{client}-{version}.npy"
+
+
+def _known(files: np.ndarray) -> list[int]:
+    """The clients that have a file."""
+    return np.flatnonzero(files["version"]).tolist()  # type: ignore[no-any-return]
 
 
 def _mapped(path: Path) -> np.ndarray:
@@ -144,13 +166,13 @@ def _mapped(path: Path) -> np.ndarray:
 _HEADER = 128  # bytes of an .npy file of an empty vector
 
 
-def check_files(folder: Path, entries: Mapping[int, Entry]) -> None:
+def check_files(folder: Path, files: np.ndarray) -> None:
     """Raises DamagedFile unless every file is there and is what was written."""
-    for client, entry in entries.items():
-        path = folder / file_name(client, entry)
+    for client in _known(files):
+        path = folder / file_name(client, files[client]["version"])
         try:
             vector = _mapped(path)
-            whole = vector.dtype == np.float32 and vector.ndim == 1 and zlib.crc32(vector.data) == entry.crc
+            whole = vector.dtype == np.float32 and vector.ndim == 1 and zlib.crc32(vector.data) == files[client]["crc"]
         except (FileNotFoundError, ValueError, EOFError) as error:
             raise DamagedFile(f"{path}: {error}") from error
         if not whole:

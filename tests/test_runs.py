@@ -82,10 +82,11 @@ def content(folder: Path) -> dict[str, Any]:
         found[path.name] = {key: value for key, value in log.items() if key != "options"}
     found["rounds"] = [{**json.loads(line), "seconds": 0} for line in (folder / "rounds.jsonl").open()]
     with np.load(check_pts / "state.npz") as state:
-        found.update({name: state[name].tolist() for name in state.files if name != "about"})
+        found.update({name: state[name].tolist() for name in state.files if name not in ("about", "clients")})
+        clients = state["clients"].tolist()
         about = json.loads(state["about"].tobytes())
     found["plateau"] = about["plateau"]
-    for client, (version, _, crc, plateau) in about["clients"].items():
+    for client, (version, _, crc, *plateau) in ((client, row) for client, row in enumerate(clients) if row[0]):
         held = np.load(check_pts / "clients" / f"{client}-{version}.npy")
         found[f"held by {client}"] = (crc, plateau, held.tolist())
     return found

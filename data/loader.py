@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,7 @@ class Partitions:
     num_classes: int
     image_shape: tuple[int, ...]
     files: dict[str, FileRecord] | None  # None: made by the original, so there is no manifest
+    read: Callable[[Path], bytes] = Path.read_bytes  # a file's content, for those who read elsewhere than on this disk
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,8 @@ def _scan(folder: Path, scenario: str, kind: str, dataset: str) -> Partitions:
             f"{folder}: expected unlabelled files of {num_clients} clients x {num_steps} steps = "
             f"{num_clients * num_steps}, found {len(found)}"
         )
-    test = _decoded(folder / files.file_name(dataset, "test"))
+    path = folder / files.file_name(dataset, "test")
+    test = _decoded(path, _bytes(path))
     return Partitions(
         folder, scenario, kind, dataset, num_clients, num_steps, test.y.shape[1], test.x.shape[1:], None
     )  # fmt: skip
@@ -143,7 +146,7 @@ def _load(partitions: Partitions, role: str, client: int | None = None, step: in
     """One file, checked against what the folder says of it."""
     name = files.file_name(partitions.dataset, role, client, step)
     path = partitions.folder / name
-    payload = _bytes(path)
+    payload = _bytes(path, partitions.read)
     examples = _decoded(path, payload)
     shape = list(examples.x.shape[1:])
     if shape != list(partitions.image_shape):
@@ -164,15 +167,15 @@ def _check_record(path: Path, payload: bytes, examples: Examples, record: FileRe
         raise DataError(f"{path}: altered or damaged: its sha256 is not the manifest's. {manifest.REMAKE}")
 
 
-def _bytes(path: Path) -> bytes:
+def _bytes(path: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> bytes:
     try:
-        return path.read_bytes()
+        return read(path)
     except OSError as error:
         raise DataError(f"{path}: expected a partition file ({error.strerror})") from error
 
 
-def _decoded(path: Path, payload: bytes | None = None) -> Examples:
+def _decoded(path: Path, payload: bytes) -> Examples:
     try:
-        return files.decode(_bytes(path) if payload is None else payload)
+        return files.decode(payload)
     except DataError as error:
         raise DataError(f"{path}: {error}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from typing import Any, Callable, NamedTuple
 
 from fedmatch_tf.presets import (
@@ -57,6 +58,7 @@ PROBABILITY = Rule("between 0 and 1", lambda value: 0 <= value <= 1)
 ABOVE_ONE = Rule("greater than 1", lambda value: value > 1)
 IMAGE_SIZE = Rule("from 8 to 1024", lambda value: 8 <= value <= 1024)
 SEED = Rule("between 0 and 4294967295", lambda value: 0 <= value < 2**32)
+ADDRESS = Rule("auto or host:port", lambda text: text == "auto" or re.fullmatch(r"[^\s:/]+:\d{1,5}", text) is not None)
 GPU_IDS = Rule("different ids of 0 or greater", lambda ids: min(ids) >= 0 and len(set(ids)) == len(ids))
 
 
@@ -204,6 +206,12 @@ class Config:
     workers: int | None = _setting(int, MACHINE, "CPU worker processes", rule=POSITIVE, optional=True)
     threads_per_worker: int | None = _setting(int, MACHINE, "threads of a CPU worker", rule=POSITIVE, optional=True)
     backend: str = _setting(str, MACHINE, "where clients train", choices=("process", "inline", "ray"))
+    ray_address: str | None = _setting(
+        str, MACHINE, "a running Ray cluster, auto or host:port; unset: one for this run", rule=ADDRESS, optional=True
+    )
+    ray_data: str = _setting(
+        str, MACHINE, "shared: every node sees --dataset-path; ship: files are sent", choices=("shared", "ship")
+    )
     precision: str = _setting(
         str, MACHINE, "mixed: float16 where a GPU with tensor cores is faster with it", choices=("float32", "mixed")
     )
@@ -309,6 +317,8 @@ def without_effect(config: Config) -> set[str]:
         names |= {"psi_factor", "lambda_l1", "lambda_l2", "l1_thres"}
     if not config.uses_helpers:
         names |= {"helper_interval", "lambda_i", "icc_rows"} | ({"num_helpers"} if config.num_helpers else set())
+    if config.backend != "ray":
+        names |= {"ray_address", "ray_data"}
     if config.learner == "sl":
         names |= {"lambda_u", "augment", "equalize", "confidence"}
     if config.learner == "uda":
@@ -400,6 +410,11 @@ def _check_together(config: Config) -> None:
     if config.ablate_eval and config.no_decomposition:
         raise ConfigError(
             "--ablate-eval: tests sigma and psi apart, which --no-decomposition leaves out; use one of them"
+        )
+    if config.ray_address and config.gpu is not None:
+        raise ConfigError(
+            f"--gpu: ids are of this machine, but with --ray-address every GPU of the cluster gets a worker; "
+            f"expected one of the two, received --gpu {','.join(map(str, config.gpu))}"
         )
     if config.framework == "local" and config.lr_signal == "server":
         raise ConfigError(

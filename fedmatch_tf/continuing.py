@@ -11,8 +11,8 @@ from fedmatch_tf.config import Config, ConfigError, flag
 
 # Where and how a run is worked on; they may change when it goes on, as no result depends on them.
 FREE = {
-    "workers", "backend", "profile_run", "task_timeout", "task_tries", "checkpoint_every", "store", "dataset_path",
-    "source",
+    "workers", "backend", "ray_address", "ray_data", "profile_run", "task_timeout", "task_tries", "checkpoint_every",
+    "store", "dataset_path", "source",
 }  # fmt: skip
 
 
@@ -34,7 +34,7 @@ def continued(recorded: Config, given: Mapping[str, Any]) -> Config:
             "--resume: expected the settings of the run, received others:\n  " + "\n  ".join(conflicts) + "\n"
             "Leave these flags out, or start a new run"
         )
-    if ("gpu" in given or "backend" in given) and "workers" not in given:
+    if {"gpu", "backend", "ray_address"} & set(given) and "workers" not in given:
         given = {**given, "workers": None}  # as many as the new backend would have
     return dataclasses.replace(recorded, **given)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,14 @@ from data.errors import DataError
 from data.files import decode_npy
 from fedmatch_tf.params import flatten
 
+Read = Callable[[Path], bytes]
 
-def read_sigma(path: Path, shapes: Sequence[tuple[int, ...]]) -> np.ndarray:
+
+def read_sigma(path: Path, shapes: Sequence[tuple[int, ...]], read: Read = Path.read_bytes) -> np.ndarray:
     """sigma as a flat vector: `sigma_0`, `sigma_1`, ... of an .npz, or the original's .npy, a list of kernels."""
     try:
-        kernels = _npz_kernels(path, len(shapes)) if path.suffix == ".npz" else _npy_kernels(path)
+        content = read(path)
+        kernels = _npz_kernels(content, len(shapes)) if path.suffix == ".npz" else _npy_kernels(content)
     except DataError as error:
         raise DataError(f"--init-weights: {path}: {error}") from error
     except Exception as error:  # NumPy and zipfile raise many kinds for a damaged file
@@ -38,10 +42,10 @@ def _nth(shapes: Sequence[tuple[int, ...]], index: int) -> str:
     return str(list(shapes[index])) if index < len(shapes) else "none"
 
 
-def _npz_kernels(path: Path, number: int) -> list[np.ndarray]:
-    if not zipfile.is_zipfile(path):
-        raise DataError("expected an .npz file, found none or another kind of file")
-    with np.load(path, allow_pickle=False) as file:
+def _npz_kernels(payload: bytes, number: int) -> list[np.ndarray]:
+    if not zipfile.is_zipfile(io.BytesIO(payload)):
+        raise DataError("expected an .npz file, found another kind of file")
+    with np.load(io.BytesIO(payload), allow_pickle=False) as file:
         names = [name for name in file.files if name.startswith("sigma_")]
         missing = [f"sigma_{i}" for i in range(max(number, len(names))) if f"sigma_{i}" not in names]
         if missing:
@@ -49,8 +53,8 @@ def _npz_kernels(path: Path, number: int) -> list[np.ndarray]:
         return [_numbers(file[f"sigma_{i}"]) for i in range(len(names))]
 
 
-def _npy_kernels(path: Path) -> list[np.ndarray]:
-    content = decode_npy(path.read_bytes())
+def _npy_kernels(payload: bytes) -> list[np.ndarray]:
+    content = decode_npy(payload)
     if not isinstance(content, (list, tuple, np.ndarray)) or (isinstance(content, np.ndarray) and content.ndim == 0):
         raise DataError(f"expected a list of kernels, received {type(content).__name__}")
     return [_numbers(kernel) for kernel in content]
@@ -62,10 +66,10 @@ def _numbers(kernel: object) -> np.ndarray:
     return kernel
 
 
-def read_probe(path: Path, image_shape: Sequence[int]) -> np.ndarray:
+def read_probe(path: Path, image_shape: Sequence[int], read: Read = Path.read_bytes) -> np.ndarray:
     """The image that models are embedded on: float32 [1, h, w, c] in [0, 1]."""
     try:
-        image = np.load(path, allow_pickle=False)
+        image = np.load(io.BytesIO(read(path)), allow_pickle=False)
     except Exception as error:  # as above
         raise DataError(f"--probe-image: {path}: expected an .npy file ({error})") from error
     expected = [1, *image_shape]

@@ -12,6 +12,8 @@ from fedmatch_tf.config import Config, ConfigError
 def fill_in(config: Config, cores: int | None = None) -> Config:
     """The config with its workers and threads decided, so that they are on record. A GPU has one worker.
 
+    Only the workers of a Ray cluster are left open: it is the cluster that decides on them (backends/choose.py).
+
     Args:
         cores: those this process may use (affinity and container limits counted), unless given.
     """
@@ -24,7 +26,9 @@ def fill_in(config: Config, cores: int | None = None) -> Config:
                 f"--workers: with --gpu there is one worker an id: expected {len(config.gpu)} or none, "
                 f"received {config.workers}"
             )
-        workers = len(config.gpu)
+        workers: int | None = len(config.gpu)
+    elif config.backend == "ray" and config.ray_address:
+        workers = config.workers
     elif config.backend == "inline":
         workers = 1
     else:

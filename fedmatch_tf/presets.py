@@ -14,7 +14,8 @@ COMMON: dict[str, Any] = {
     "psi_factor": 0.2, "num_helpers": 2, "helper_interval": 10, "init_weights": None, "probe_image": None,
     "lambda_u": 1.0, "mu": 1e-2,
     "no_icc": False, "no_decomposition": False, "ablate_eval": False, "track_forgetting": False,
-    "gpu": None, "workers": None, "threads_per_worker": None, "backend": "process", "output_path": "outputs",
+    "gpu": None, "workers": None, "threads_per_worker": None, "backend": "process",
+    "ray_address": None, "ray_data": "shared", "output_path": "outputs",
     "precision": "float32", "xla": False, "profile_run": False,
     "task_timeout": 3600.0, "task_tries": 3, "checkpoint_every": 1, "store": "auto",
 }  # fmt: skip

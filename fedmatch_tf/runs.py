@@ -14,7 +14,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from fedmatch_tf import checkpoint, machine
+from fedmatch_tf import checkpoint
+from fedmatch_tf.backends.choose import decide
 from fedmatch_tf.checkpoint import CLIENTS, RECORDS, Checkpoint
 from fedmatch_tf.config import Config, ConfigError, make_config
 from fedmatch_tf.continuing import continued
@@ -165,7 +166,7 @@ def reopen(folder: Path, given: Mapping[str, Any]) -> tuple[Run, list[str]]:
         lock.enter_context(checkpoint.locked(check_pts))
         start, problem = checkpoint.load(check_pts)
         recorded = replace(_config(start.settings, folder), output_path=str(folder.parent.parent))
-        config = machine.fill_in(continued(recorded, given))
+        config = decide(continued(recorded, given))
         notes = []
         if problem:
             checkpoint.drop_newest(check_pts)

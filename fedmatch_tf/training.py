@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Callable
 
 from data.errors import DataError
-from fedmatch_tf import machine, runs, server, simulation
+from fedmatch_tf import runs, server, simulation
 from fedmatch_tf.atomic import write_text
-from fedmatch_tf.backends.choose import check_backend, make_worker, open_backend
+from fedmatch_tf.backends.choose import check_backend, decide, make_worker, open_backend
 from fedmatch_tf.config import Config, ConfigError
 from fedmatch_tf.continuing import with_absolute_paths
 from fedmatch_tf.display import Progress, RoundDisplay, summary
@@ -22,7 +22,7 @@ from fedmatch_tf.runs import Run
 from fedmatch_tf.simulation import Backend
 from fedmatch_tf.tasks import ClientTask, ConfusionTask, InitTask, ProfileTask
 
-MakeWorker = Callable[[Config], Any]
+MakeWorker = Callable[..., Any]
 CONFUSION = "confusion.json"
 
 
@@ -32,7 +32,7 @@ def train(config: Config, quiet: bool, progress: Progress, worker: MakeWorker = 
     Args:
         worker: makes what runs the tasks, in the process where they run.
     """
-    config = machine.fill_in(with_absolute_paths(config))
+    config = decide(with_absolute_paths(config))
     check_backend(config)
     _check_output(Path(config.output_path))
     ensure_partitions(config, progress)

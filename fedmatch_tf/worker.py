@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from data import augment, loader
-from data.loader import EvalData
+from data.loader import EvalData, Partitions
 from fedmatch_tf import networks, scoring, seeding
 from fedmatch_tf.client import Client, check_finite, check_result, progress, slices
 from fedmatch_tf.config import Config
@@ -35,11 +35,15 @@ CACHE_BYTES = 256 * 2**20  # of clients' images, in every worker
 
 
 class Worker:
-    """Runs any task of a run."""
+    """Runs any task of a run.
 
-    def __init__(self, config: Config) -> None:
+    Args:
+        partitions: if they are not to be looked up on this disk.
+    """
+
+    def __init__(self, config: Config, partitions: Partitions | None = None) -> None:
         self._config = config
-        self._partitions = loader.open_partitions(Path(config.dataset_path), config.task)
+        self._partitions = partitions or loader.open_partitions(Path(config.dataset_path), config.task)
         self._data = loader.ClientCache(self._partitions, CACHE_BYTES)
         shape = self._partitions.image_shape
         self._model = networks.build_network(
@@ -56,7 +60,7 @@ class Worker:
         data = loader.load_eval(self._partitions)
         self._evals = EvalData(on_device(data.valid), on_device(data.test))
         probe = (
-            read_probe(Path(config.probe_image), shape)
+            read_probe(Path(config.probe_image), shape, self._partitions.read)
             if config.probe_image
             else probe_image(seeding.stream(config.seed, "probe image"), tuple(shape))
         )
@@ -96,7 +100,7 @@ class Worker:
     def _initial_params(self) -> Params:
         config, shapes = self._config, networks.kernel_shapes(self._model)
         if config.init_weights:
-            sigma = read_sigma(Path(config.init_weights), shapes)
+            sigma = read_sigma(Path(config.init_weights), shapes, self._partitions.read)
             return networks.from_sigma(sigma, config.psi_factor, config.decomposed)
         rng = seeding.stream(config.seed, "initial weights")
         return networks.initial_params(shapes, config.psi_factor, config.decomposed, rng)

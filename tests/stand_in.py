@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from data.loader import Partitions, load_eval
 from fedmatch_tf import scoring, seeding, wire
 from fedmatch_tf.config import Config, make_config, settings
 from fedmatch_tf.params import Params, kernels_in_use
@@ -36,15 +37,16 @@ SIZE = 1000
 class StandIn:
     """Adds noise to what it receives: a function of seed, round and client, as real training is.
 
-    A file `fault-<round>-<client>` in the working directory, round counted from 0, makes that task fail as its content
-    says: `raise`, `memory`, `kill` or `hang`, and `data` for a user's mistake. The file goes first, so it happens once,
-    unless there is an `always` behind it.
+    A file `fault-<round>-<client>` in the working directory or in $FEDMATCH_FAULTS, round counted from 0, makes that
+    task fail as its content says: `raise`, `memory`, `kill` or `hang`, and `data` for a user's mistake. The file goes
+    first, so it happens once, unless there is an `always` behind it.
     """
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        if Path("fault-start").exists():
-            _fault(Path("fault-start"))
+        self._folder = Path(os.environ.get("FEDMATCH_FAULTS", "."))
+        if (self._folder / "fault-start").exists():
+            _fault(self._folder / "fault-start")
 
     def run(self, task: Any) -> Any:
         seed = self._config.seed
@@ -62,10 +64,10 @@ class StandIn:
         return self._client(task)
 
     def _client(self, task: ClientTask) -> ClientResult:
-        path = Path(f"fault-{task.round_num}-{task.client}")
+        path = self._folder / f"fault-{task.round_num}-{task.client}"
         if path.exists():
             _fault(path)
-        time.sleep(float(os.environ.get("STAND_IN_SECONDS", "0")))
+        time.sleep(float(os.environ.get("FEDMATCH_SECONDS", "0")))
         config, received = self._config, task.broadcast.params
         rng = seeding.stream(config.seed, "stand-in client", task.round_num, task.client)
         helped = sum((psi for psi in task.broadcast.helpers), np.zeros(SIZE, np.float32))
@@ -125,7 +127,10 @@ def _fault(path: Path) -> None:
         time.sleep(1000)
 
 
-def make_stand_in(config: Config) -> StandIn:
+def make_stand_in(config: Config, partitions: Partitions | None = None) -> StandIn:
+    """Partitions that come with it are read, as a worker would."""
+    if partitions is not None:
+        load_eval(partitions)
     return StandIn(config)
 
 

@@ -264,7 +264,7 @@ def test_a_worker_that_dies_between_two_tasks_is_replaced(notes: list[str]) -> N
 
 
 def test_results_nobody_waits_for_do_not_turn_up_later(notes: list[str]) -> None:
-    with backend(notes, STAND_IN_SECONDS="0.2") as pool:
+    with backend(notes, FEDMATCH_SECONDS="0.2") as pool:
         abandoned = pool.map(tasks(6))
         next(abandoned)
         abandoned.close()  # type: ignore[attr-defined]

@@ -6,10 +6,14 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from multiprocessing import get_context
 from typing import Any
 
+from data.loader import Partitions
+from fedmatch_tf import machine
 from fedmatch_tf.backends.inline import InlineBackend
 from fedmatch_tf.backends.process import ProcessBackend
 from fedmatch_tf.config import Config, ConfigError
@@ -17,25 +21,39 @@ from fedmatch_tf.environment import check_gpus, list_gpus, prepare, worker_varia
 from fedmatch_tf.simulation import Backend
 
 
-def make_worker(config: Config) -> Any:
-    """A worker, in the process that calls this."""
+def make_worker(config: Config, partitions: Partitions | None = None) -> Any:
+    """A worker, in the process that calls this.
+
+    Args:
+        partitions: if they are not to be looked up on this disk.
+    """
     prepare(config.threads_per_worker)
     from fedmatch_tf.worker import Worker
 
-    return Worker(config)
+    return Worker(config, partitions)
+
+
+def decide(config: Config) -> Config:
+    """The config with its workers and threads decided, so that they are on record."""
+    if config.backend == "ray" and find_spec("ray") is None:
+        raise ConfigError("--backend: ray is not installed here; `pip install -r requirements-ray.txt` brings it")
+    config = machine.fill_in(config)
+    if config.workers is None:
+        from fedmatch_tf.backends.ray import num_workers
+
+        config = replace(config, workers=num_workers(config))
+    return config
 
 
 def check_backend(config: Config) -> None:
-    """Raises ConfigError if the run asks for what isn't here, such as a GPU that TensorFlow doesn't find."""
-    if config.backend == "ray":
-        raise ConfigError("--backend: ray is not built yet; this version has process and inline")
+    """Raises ConfigError if the run asks for a GPU that TensorFlow doesn't find."""
     if config.gpu is not None:
         with ProcessPoolExecutor(1, get_context("spawn")) as pool:
             check_gpus(config.gpu, pool.submit(list_gpus).result())
 
 
 def open_backend(
-    config: Config, note: Callable[[str], None], worker: Callable[[Config], Any] = make_worker
+    config: Config, note: Callable[[str], None], worker: Callable[..., Any] = make_worker
 ) -> AbstractContextManager[Backend]:
     """A context whose exit ends every worker.
 
@@ -44,6 +62,10 @@ def open_backend(
         note: is told of faults.
         worker: makes a worker; pickled if it goes to another process.
     """
+    if config.backend == "ray":
+        from fedmatch_tf.backends.ray import RayBackend  # optional, and slow to load
+
+        return RayBackend(config, worker, note)
     environments = [worker_variables(gpu, os.environ) for gpu in config.gpu or [None] * (config.workers or 1)]
     if config.backend == "inline":
         os.environ.update(environments[0])

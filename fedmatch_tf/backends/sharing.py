@@ -13,7 +13,7 @@ import pickle
 import socket
 import tempfile
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -21,29 +21,72 @@ _LARGE = 2**11  # bytes; smaller arrays are part of the pickle
 _MOST = 64  # large arrays of one record; more than that travel with the rest
 
 
+def split(record: Any) -> tuple[bytes, list[pickle.PickleBuffer]]:
+    """A record pickled without its large arrays, and those."""
+    arrays: list[pickle.PickleBuffer] = []
+
+    def take(buffer: pickle.PickleBuffer) -> bool:
+        """Whether the pickle keeps the array itself."""
+        if buffer.raw().nbytes < _LARGE or len(arrays) == _MOST:
+            return True
+        arrays.append(buffer)
+        return False
+
+    return pickle.dumps(record, protocol=5, buffer_callback=take), arrays
+
+
+class Recent:
+    """What was made of arrays that go to several receivers in a row, so that it is made once.
+
+    Args:
+        make: of an array's buffer.
+        drop: lets go of what was made.
+    """
+
+    def __init__(
+        self, make: Callable[[pickle.PickleBuffer], Any], drop: Callable[[Any], None] = lambda made: None
+    ) -> None:
+        self._make, self._drop = make, drop
+        self._made: OrderedDict[int, tuple[Any, Any]] = OrderedDict()  # by identity: the array, what was made of it
+
+    def get(self, buffer: pickle.PickleBuffer) -> Any:
+        """What was made of the array, now or before."""
+        with memoryview(buffer) as view:
+            array = view.obj
+        if id(array) not in self._made:
+            self._made[id(array)] = array, self._make(buffer)
+            if len(self._made) > _RECENT:
+                self._drop_oldest()
+        self._made.move_to_end(id(array))
+        return self._made[id(array)][1]
+
+    def forget(self) -> None:
+        """Lets go of everything."""
+        while self._made:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        _, (_, made) = self._made.popitem(last=False)
+        self._drop(made)
+
+
+_RECENT = 8  # arrays: sigma and psi of the global model, and a few helpers
+
+
 class Packer:
-    """Copies records into shared memory. An array that goes to several receivers in a row is copied once."""
+    """Copies records into shared memory."""
 
     def __init__(self) -> None:
-        self._recent: OrderedDict[int, tuple[Any, int]] = OrderedDict()  # by identity: the array, its memory
+        self._recent = Recent(lambda buffer: _filled(buffer.raw()), os.close)
 
     def pack(self, record: Any) -> list[int]:
         """The record's descriptors, to be closed by the caller."""
         memories: list[int] = []
-        arrays: list[Any] = []
-
-        def take(buffer: pickle.PickleBuffer) -> bool:
-            """Whether the pickle keeps the array itself."""
-            if buffer.raw().nbytes < _LARGE or len(arrays) == _MOST:
-                return True
-            arrays.append(buffer)
-            return False
-
-        body = pickle.dumps(record, protocol=5, buffer_callback=take)
+        body, arrays = split(record)
         try:
             memories.append(_filled(memoryview(body)))
             for array in arrays:
-                memories.append(os.dup(self._memory(array)))
+                memories.append(os.dup(self._recent.get(array)))
         except BaseException:
             close(memories)
             raise
@@ -51,25 +94,7 @@ class Packer:
 
     def forget(self) -> None:
         """Lets go of the arrays that were copied."""
-        while self._recent:
-            self._drop_oldest()
-
-    def _memory(self, buffer: pickle.PickleBuffer) -> int:
-        with memoryview(buffer) as view:
-            array = view.obj
-        if id(array) not in self._recent:
-            self._recent[id(array)] = array, _filled(buffer.raw())
-            if len(self._recent) > _RECENT:
-                self._drop_oldest()
-        self._recent.move_to_end(id(array))
-        return self._recent[id(array)][1]
-
-    def _drop_oldest(self) -> None:
-        _, (_, memory) = self._recent.popitem(last=False)
-        os.close(memory)
-
-
-_RECENT = 8  # arrays: sigma and psi of the global model, and a few helpers
+        self._recent.forget()
 
 
 def send(connection: Connection, memories: Sequence[int]) -> None:

@@ -1,0 +1,305 @@
+"""Tasks in actors of a Ray cluster: one that is running, or one that lasts as long as the run.
+
+Ray places the actors, one for each GPU or so many CPUs; it starts a dead one again, on another node if its own is lost;
+and it carries the weights: an array that several tasks need is stored once and reaches a node once. A task whose actor
+died is not left to wait for that actor's return, for which there may be no room: whoever is idle takes it (pool.py).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would report to its makers
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # what a worker sees is for us to say
+
+import numpy as np
+import ray
+from ray.exceptions import RayActorError, RayError
+
+import data
+import fedmatch_tf
+from data.errors import DataError
+from data.loader import open_partitions
+from fedmatch_tf.backends import sharing
+from fedmatch_tf.backends.failure import Failure
+from fedmatch_tf.backends.pool import Done, Pool, Ready, Slot
+from fedmatch_tf.config import Config, ConfigError
+from fedmatch_tf.environment import worker_variables
+from fedmatch_tf.partitions import fingerprint
+from fedmatch_tf.tasks import TrainingError
+
+MakeWorker = Callable[..., Any]
+_CARRIED = ("TF_", "XLA_", "FEDMATCH_")  # variables of the command that its workers have, wherever they are
+_NOTICE = 30.0  # seconds without a worker before the user is told why nothing happens
+
+
+def num_workers(config: Config) -> int:
+    """How many workers the cluster that is running has room for, as far as the run has use for them."""
+    with _connected(config):
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    threads = config.threads_per_worker or 1
+    gpus = sum(int(node.get("GPU", 0)) for node in nodes)
+    room = gpus or sum(int(node.get("CPU", 0)) // threads for node in nodes)
+    if not room:
+        raise ConfigError(
+            f"--threads-per-worker: expected a cluster with a GPU, or with a node that has {threads} CPUs; "
+            f"received {len(nodes)} nodes with {', '.join(str(node.get('CPU', 0)) for node in nodes)} CPUs"
+        )
+    return min(room, config.clients_per_round)
+
+
+class RayBackend(Pool["_Slot"]):
+    """Actors with workers in them, as many as the config says.
+
+    Args:
+        config: with its workers and threads decided.
+        worker: makes a worker from a config, in the actor's process; given the partitions if those are shipped.
+        note: is told of every fault.
+    """
+
+    def __init__(self, config: Config, worker: MakeWorker, note: Callable[[str], None]) -> None:
+        super().__init__([_Slot(number) for number in range(config.workers or 1)], config.task_tries, note)
+        self._config, self._worker = config, worker
+        self._stored = sharing.Recent(lambda buffer: ray.put(np.frombuffer(buffer.raw(), np.uint8)))
+        self._connection = ExitStack()
+        self._noticed = False
+
+    def __enter__(self) -> RayBackend:
+        with ExitStack() as stack:
+            stack.enter_context(_connected(self._config))
+            on_gpus = bool(ray.cluster_resources().get("GPU"))
+            needs = {"num_cpus": 0, "num_gpus": 1} if on_gpus else {"num_cpus": self._config.threads_per_worker or 1}
+            actors = ray.remote(_Actor).options(max_restarts=-1, **needs)
+            make = self._make_worker()
+            for slot in self._slots:
+                slot.actor = actors.remote(_variables(on_gpus, os.environ), make)
+                self._greet(slot)
+            if self._config.ray_address:
+                alive = sum(node["Alive"] for node in ray.nodes())
+                each = "a GPU" if on_gpus else f"{needs['num_cpus']} CPU{'s' if needs['num_cpus'] > 1 else ''}"
+                self._note(f"Ray cluster of {alive} nodes: {len(self._slots)} workers with {each} each")
+            self._connection = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        for slot in self._slots:
+            ray.kill(slot.actor)
+        self._connection.close()
+
+    def map(self, tasks: Iterable[Any]) -> Iterator[Any]:
+        """The results, each as soon as it is there."""
+        try:
+            yield from super().map(tasks)
+        except RayError as error:
+            raise TrainingError(f"Ray: {type(error).__name__}: {error}") from error
+
+    def _make_worker(self) -> Callable[[], Any]:
+        """What makes a worker wherever it is started, with the run's data."""
+        config = self._config
+        if config.ray_data == "shared":
+            return partial(_make_with_shared_data, self._worker, config, fingerprint(config))
+        partitions = open_partitions(Path(config.dataset_path), config.task)
+        given = [Path(path) for path in (config.init_weights, config.probe_image) if path]
+        paths = [*partitions.folder.glob("*.npy"), *given]
+        shipped = _Shipped({str(path): ray.put(path.read_bytes()) for path in paths})
+        return partial(self._worker, config, partitions=replace(partitions, read=shipped))
+
+    def _greet(self, slot: _Slot) -> None:
+        """Asks for an answer as soon as the actor has a place, however often Ray must find it another one."""
+        slot.call, slot.step = slot.actor.hello.options(max_task_retries=-1).remote(), "hello"
+        slot.ready, slot.deadline = False, float("inf")
+
+    def _pack(self, task: Any) -> tuple[bytes, list[Any]]:
+        body, arrays = sharing.split(task)
+        return body, [self._stored.get(array) for array in arrays]
+
+    def _give(self, slot: _Slot, packed: tuple[bytes, list[Any]]) -> bool:
+        body, arrays = packed
+        slot.call, slot.step = slot.actor.run.remote(body, *arrays), "run"
+        slot.deadline = time.monotonic() + self._config.task_timeout
+        return True
+
+    def _answers(self) -> Iterator[tuple[_Slot, Done | Ready | Failure]]:
+        calls = {slot.call: slot for slot in self._slots if slot.call is not None}
+        patience = min(slot.deadline for slot in calls.values()) - time.monotonic()
+        done, _ = ray.wait(list(calls), timeout=max(0.0, min(patience, _NOTICE)))
+        if not done and patience == float("inf") and not self._noticed:
+            self._noticed = True
+            self._note("Waiting for a worker: the cluster has no room for one yet; `ray status` says what it has")
+        for call in done:
+            answer = self._answer(calls[call])
+            if answer is not None:
+                yield calls[call], answer
+        now = time.monotonic()
+        for slot in calls.values():
+            if slot.call is not None and slot.deadline <= now:
+                slot.call = None
+                text = f"no answer for {self._config.task_timeout:g} seconds (--task-timeout)"
+                yield slot, Failure("TimeoutError", text, "")
+
+    def _answer(self, slot: _Slot) -> Done | Ready | Failure | None:
+        """What the call gave; None if it was only a step on the way to being ready."""
+        call, slot.call = slot.call, None
+        try:
+            answer = ray.get(call)
+        except RayActorError as error:
+            slot.lost = True
+            return Failure("WorkerDied", _cause_of_death(error), "")
+        except RayError as error:
+            return Failure.of(error)
+        if slot.step != "hello":
+            return answer  # type: ignore[no-any-return]
+        if answer == slot.killed:  # not dead yet
+            time.sleep(0.05)
+            self._greet(slot)
+            return None
+        slot.process, slot.lost = answer, False
+        slot.call, slot.step = slot.actor.start.remote(), "start"
+        slot.deadline = time.monotonic() + self._config.task_timeout
+        return None
+
+    def _stop(self, slot: _Slot) -> None:
+        """Ray starts the actor again, in another process."""
+        if not slot.lost:
+            slot.killed = slot.process
+            ray.kill(slot.actor, no_restart=False)
+        self._greet(slot)
+
+    def _forget(self) -> None:
+        self._stored.forget()
+
+
+class _Slot(Slot):
+    """A place with an actor in it, whose process may change."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.actor: Any = None
+        self.call: Any = None  # what it is asked for
+        self.step = ""  # hello, start or run
+        self.process = self.killed = ""  # the one that answered last; the one that was killed last
+        self.lost = False  # whether Ray knows that the process is dead
+
+
+class _Actor:
+    """A worker's process. Its methods answer with what went wrong, as text, so that any driver can read it."""
+
+    def __init__(self, environment: Mapping[str, str], make_worker: Callable[[], Any]) -> None:
+        os.environ.update(environment)
+        self._make_worker, self._worker = make_worker, None
+
+    def hello(self) -> str:
+        """What tells this process from others."""
+        return f"{ray.get_runtime_context().get_node_id()} {os.getpid()}"
+
+    def start(self) -> Ready | Failure:
+        """Makes the worker."""
+        try:
+            self._worker = self._make_worker()
+        except Exception as error:
+            return Failure.of(error)
+        return Ready()
+
+    def run(self, body: bytes, *arrays: np.ndarray) -> Done | Failure:
+        """The task's result. A process that took the place of one that died between two tasks starts now."""
+        if self._worker is None and isinstance(started := self.start(), Failure):
+            return started
+        try:
+            return Done(self._worker.run(pickle.loads(body, buffers=arrays)))  # type: ignore[attr-defined]
+        except Exception as error:
+            return Failure.of(error)
+
+
+class _Shipped:
+    """Reads files of the machine that gave the command: from the object store, which brings each to a node once."""
+
+    def __init__(self, stored: Mapping[str, Any]) -> None:
+        self._stored = stored
+
+    def __call__(self, path: Path) -> bytes:
+        if str(path) not in self._stored:
+            raise FileNotFoundError(2, "it was not there when the run began", str(path))
+        return ray.get(self._stored[str(path)])  # type: ignore[no-any-return]
+
+
+def _make_with_shared_data(worker: MakeWorker, config: Config, expected: str) -> Any:
+    """The worker, if this node sees the partitions of the run."""
+    folder = Path(config.dataset_path) / config.task
+    if not folder.is_dir() or fingerprint(config) != expected:
+        raise DataError(
+            f"{folder}: expected the partitions of this run on node {ray.util.get_node_ip_address()}, found "
+            f"{'others' if folder.is_dir() else 'none'}. Give a --dataset-path that every node sees, or have the files "
+            f"sent with --ray-data ship"
+        )
+    return worker(config)
+
+
+def _variables(on_gpus: bool, given: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a worker; with GPUs, Ray itself says which one it sees."""
+    ours = worker_variables(0 if on_gpus else None, given)
+    if on_gpus:
+        del ours["CUDA_VISIBLE_DEVICES"]
+    return {**{name: value for name, value in given.items() if name.startswith(_CARRIED)}, **ours}
+
+
+def _cause_of_death(error: RayActorError) -> str:
+    """What Ray knows about it, in one line."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    return f"died ({' '.join(text.split())})"
+
+
+@contextmanager
+def _connected(config: Config) -> Iterator[None]:
+    """A connection to the cluster that is running, or a cluster of this machine that leaves nothing behind."""
+    ray._private.worker._worker_logs_enabled = False  # Ray's remarks would come between our lines; faults are told
+    code = [str(Path(package.__file__ or "").parent) for package in (fedmatch_tf, data)]
+    common: dict[str, Any] = {
+        "runtime_env": {"py_modules": code}, "log_to_driver": False, "logging_level": logging.ERROR,
+    }  # fmt: skip
+    if config.ray_address:
+        try:
+            ray.init(config.ray_address, **common)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise ConfigError(
+                f"--ray-address: expected a running Ray cluster of which this machine is a node, received "
+                f"{config.ray_address} ({' '.join(str(error).split())}). See docs/CLUSTER.md"
+            ) from error
+        try:
+            yield
+        finally:
+            ray.shutdown()
+        return
+    folder = tempfile.mkdtemp(prefix="fedmatch-ray-", dir="/tmp")  # sockets need a short path
+    before = os.environ.get("CUDA_VISIBLE_DEVICES")
+    try:
+        if config.gpu is not None:  # the GPUs that this cluster has
+            seen = [worker_variables(gpu, os.environ)["CUDA_VISIBLE_DEVICES"] for gpu in config.gpu]
+            os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(seen)
+        ray.init(
+            "local",
+            num_cpus=(config.workers or 1) * (config.threads_per_worker or 1),
+            num_gpus=len(config.gpu or ()),
+            include_dashboard=False,
+            _temp_dir=folder,
+            **common,
+        )
+        yield
+    finally:
+        ray.shutdown()
+        if config.gpu is not None:
+            os.environ.pop("CUDA_VISIBLE_DEVICES")
+            if before is not None:
+                os.environ["CUDA_VISIBLE_DEVICES"] = before
+        shutil.rmtree(folder, ignore_errors=True)

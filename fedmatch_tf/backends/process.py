@@ -11,8 +11,10 @@ import faulthandler
 import multiprocessing
 import os
 import resource
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -58,10 +60,11 @@ class ProcessBackend(Pool[_Slot]):
     ) -> None:
         super().__init__([_Slot(number, given) for number, given in enumerate(environments)], tries, note)
         self._make_worker, self._timeout = make_worker, timeout
-        self._packer = sharing.Packer()
+        self._packer, self._temporary = sharing.Packer(), ""
 
     def __enter__(self) -> ProcessBackend:
         _allow_descriptors()
+        self._temporary = tempfile.mkdtemp(prefix="fedmatch-")
         try:
             for slot in self._slots:
                 self._start(slot)
@@ -73,14 +76,16 @@ class ProcessBackend(Pool[_Slot]):
     def __exit__(self, *_: Any) -> None:
         for slot in self._slots:
             self._stop(slot)
+        shutil.rmtree(self._temporary, ignore_errors=True)
 
     def _start(self, slot: _Slot) -> None:
         """A new process in the slot. Ctrl-C is for this process alone: the worker is born with it blocked."""
         resource_tracker.ensure_running()
+        environment = {**slot.environment, "TMPDIR": self._temporary}  # TensorFlow's files, which it can't remove
         slot.connection, theirs = _SPAWN.Pipe()
         slot.process = _SPAWN.Process(
             target=_serve,
-            args=(theirs, dict(slot.environment), self._make_worker),
+            args=(theirs, environment, self._make_worker),
             name=f"fedmatch-worker-{slot.number}",
             daemon=True,
         )

@@ -42,6 +42,7 @@ from fedmatch_tf.tasks import TrainingError
 
 MakeWorker = Callable[..., Any]
 _CARRIED = ("TF_", "XLA_", "FEDMATCH_")  # variables of the command that its workers have, wherever they are
+_GRACE = 3.0  # seconds for an idle worker to end
 _NOTICE = 30.0  # seconds without a worker before the user is told why nothing happens
 
 
@@ -78,13 +79,15 @@ class RayBackend(Pool["_Slot"]):
 
     def __enter__(self) -> RayBackend:
         with ExitStack() as stack:
-            stack.enter_context(_connected(self._config))
+            folder = stack.enter_context(_connected(self._config))
             on_gpus = bool(ray.cluster_resources().get("GPU"))
             needs = {"num_cpus": 0, "num_gpus": 1} if on_gpus else {"num_cpus": self._config.threads_per_worker or 1}
             actors = ray.remote(_Actor).options(max_restarts=-1, **needs)
-            make = self._make_worker()
+            make, variables = self._make_worker(), _variables(on_gpus, os.environ)
+            if folder:
+                variables["TMPDIR"] = folder
             for slot in self._slots:
-                slot.actor = actors.remote(_variables(on_gpus, os.environ), make)
+                slot.actor = actors.remote(variables, make)
                 self._greet(slot)
             if self._config.ray_address:
                 alive = sum(node["Alive"] for node in ray.nodes())
@@ -94,6 +97,9 @@ class RayBackend(Pool["_Slot"]):
         return self
 
     def __exit__(self, *_: Any) -> None:
+        ending = [slot.actor.end.remote() for slot in self._slots if slot.idle]
+        if ending:
+            ray.wait(ending, num_returns=len(ending), timeout=_GRACE)
         for slot in self._slots:
             ray.kill(slot.actor)
         self._connection.close()
@@ -198,11 +204,17 @@ class _Actor:
 
     def __init__(self, environment: Mapping[str, str], make_worker: Callable[[], Any]) -> None:
         os.environ.update(environment)
+        tempfile.tempdir = environment.get("TMPDIR")
+        tempfile.tempdir = tempfile.mkdtemp(prefix="fedmatch-")  # for TensorFlow, which leaves files when it is killed
         self._make_worker, self._worker = make_worker, None
 
     def hello(self) -> str:
         """What tells this process from others."""
         return f"{ray.get_runtime_context().get_node_id()} {os.getpid()}"
+
+    def end(self) -> None:
+        """Leaves nothing behind."""
+        shutil.rmtree(tempfile.gettempdir(), ignore_errors=True)
 
     def start(self) -> Ready | Failure:
         """Makes the worker."""
@@ -261,8 +273,8 @@ def _cause_of_death(error: RayActorError) -> str:
 
 
 @contextmanager
-def _connected(config: Config) -> Iterator[None]:
-    """A connection to the cluster that is running, or a cluster of this machine that leaves nothing behind."""
+def _connected(config: Config) -> Iterator[str | None]:
+    """A connection to the cluster that is running, or a cluster of this machine, with a folder that goes with it."""
     ray._private.worker._worker_logs_enabled = False  # Ray's remarks would come between our lines; faults are told
     code = [str(Path(package.__file__ or "").parent) for package in (fedmatch_tf, data)]
     common: dict[str, Any] = {
@@ -277,7 +289,7 @@ def _connected(config: Config) -> Iterator[None]:
                 f"{config.ray_address} ({' '.join(str(error).split())}). See docs/CLUSTER.md"
             ) from error
         try:
-            yield
+            yield None
         finally:
             ray.shutdown()
         return
@@ -295,7 +307,7 @@ def _connected(config: Config) -> Iterator[None]:
             _temp_dir=folder,
             **common,
         )
-        yield
+        yield folder
     finally:
         ray.shutdown()
         if config.gpu is not None:

@@ -12,6 +12,7 @@ import os
 import pickle
 import re
 import shutil
+import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,6 +27,7 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # what a worke
 
 import numpy as np
 import ray
+from ray._private import services
 from ray.exceptions import RayActorError, RayError
 
 import data
@@ -42,7 +44,7 @@ from fedmatch_tf.tasks import TrainingError
 
 MakeWorker = Callable[..., Any]
 _CARRIED = ("TF_", "XLA_", "FEDMATCH_")  # variables of the command that its workers have, wherever they are
-_GRACE = 3.0  # seconds for an idle worker to end
+_GRACE = 5.0  # seconds for an idle worker to end, or for a cluster to take a connection
 _NOTICE = 30.0  # seconds without a worker before the user is told why nothing happens
 
 
@@ -282,8 +284,11 @@ def _connected(config: Config) -> Iterator[str | None]:
     }  # fmt: skip
     if config.ray_address:
         try:
-            ray.init(config.ray_address, **common)
-        except (ConnectionError, RuntimeError, ValueError) as error:
+            address = services.canonicalize_bootstrap_address_or_die(config.ray_address)
+            host, port = address.rsplit(":", 1)
+            socket.create_connection((host, int(port)), _GRACE).close()  # Ray itself would try for minutes
+            ray.init(address, **common)
+        except (OSError, OverflowError, RuntimeError, ValueError) as error:
             raise ConfigError(
                 f"--ray-address: expected a running Ray cluster of which this machine is a node, received "
                 f"{config.ray_address} ({' '.join(str(error).split())}). See docs/CLUSTER.md"

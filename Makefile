@@ -34,6 +34,9 @@ bench: .venv/.run
 	$(PY) -m benchmarks.gen_data
 	$(PY) -m benchmarks.scale
 	$(PY) -m benchmarks.lr_signal
+	$(PY) -m benchmarks.plan
+	$(PIP) -r requirements-ray.txt
+	$(PY) -m benchmarks.transfer
 
 .venv/.run: requirements.txt tools/venv.sh
 	@test -x $(PY) || sh tools/venv.sh

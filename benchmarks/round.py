@@ -17,6 +17,7 @@ import statistics
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -99,9 +100,9 @@ def counted(folder: Path) -> tuple[Counter[str], Counter[str], int]:
     return in_parts, passes, peak
 
 
-def measure_server() -> tuple[Parts, Parts]:
+def measure_server(clock: Callable[[], float]) -> tuple[Parts, Parts]:
     """The parts of this process, and of its writing thread."""
-    parts = Parts(time.thread_time)  # it shares the cores with the workers
+    parts = Parts(clock)
     for name in ("broadcast", "full_broadcast"):
         parts.measure(wire, name, "wire")
     parts.measure(server, "helpers_of", "helpers (KD-tree)")
@@ -110,7 +111,7 @@ def measure_server() -> tuple[Parts, Parts]:
     parts.measure(runs.Run, "add", "logs")
     parts.measure(sharing.Packer, "pack", "process transfer")
     parts.measure(sharing, "receive", "process transfer")
-    beside = Parts(time.thread_time)
+    beside = Parts(clock)
     beside.measure(store.DiskStore, "put", "clients' files, beside the next round")
     for name in ("save", "sync"):
         beside.measure(checkpoint, name, "checkpoint, beside the next round")
@@ -143,7 +144,8 @@ def main() -> None:
         (params,) = backend.map([InitTask()])
         start = server.initial_state(config, params)
         run = stack.enter_context(runs.create(config, start, ""))
-        (parts, beside), ours, theirs, peaks = measure_server(), [], Counter[Any](), []
+        (parts, beside) = measure_server(time.thread_time)  # it shares the cores with the workers
+        ours, theirs, peaks = [], Counter[Any](), []
 
         def in_server() -> Counter[str]:
             return Counter({**parts.seconds, **beside.seconds})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Mapping, Sequence
 
 from fedmatch_tf.config import ConfigError
@@ -55,12 +56,22 @@ def list_gpus() -> list[str]:
 
 
 def prepare(threads: int | None = None) -> None:
-    """TensorFlow with this number of threads (its own choice if None), taking GPU memory as it needs it."""
+    """TensorFlow with this number of threads (its own choice if None), taking GPU memory as it needs it.
+
+    Raises ConfigError if the environment promises a GPU and there is none: training on the CPU instead helps nobody.
+    """
     set_variables()
     import tensorflow as tf
 
     if threads is not None:
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(1)
-    for gpu in tf.config.list_physical_devices("GPU"):
+    gpus = tf.config.list_physical_devices("GPU")
+    given = os.environ.get("CUDA_VISIBLE_DEVICES", "-1")
+    if given not in ("", "-1") and not gpus:
+        raise ConfigError(
+            f"expected GPU {given} of {platform.node()}, which was given to this worker, but TensorFlow finds no GPU "
+            f"there. See docs/INSTALL.md for the GPU libraries; a Ray node without them is started with --num-gpus 0"
+        )
+    for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, True)

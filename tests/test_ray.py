@@ -24,6 +24,7 @@ from fedmatch_tf.backends import choose
 from fedmatch_tf.backends.ray import RayBackend
 from fedmatch_tf.config import Config, ConfigError, make_config
 from fedmatch_tf.partitions import ensure_partitions
+from fedmatch_tf.tasks import InitTask
 from tests.test_runs import SETTINGS, content, finish, run, session, start, wait_for
 
 ROUND_2 = "fault-1-3"  # client 3 takes part in the second round
@@ -215,9 +216,7 @@ def test_an_address_without_a_cluster_is_the_users_mistake(
     address: str, inline: Expected, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = address.format(free_ports()[0])
-    monkeypatch.setenv(
-        "RAY_ADDRESS", f"127.0.0.1:{free_ports()[0]}"
-    )  # where `auto` looks first: a cluster that is gone
+    monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{free_ports()[0]}")  # `auto` looks here first
     code, _, errors = finish(start(tmp_path, *inline.settings, "backend=ray", f"ray_address={address}"))
     assert code == 2
     assert errors.startswith("main.py: error: --ray-address: expected a running Ray cluster of which this machine is a")
@@ -263,6 +262,13 @@ def test_an_array_that_several_tasks_need_is_stored_once(config: Config) -> None
     with RayBackend(choose.decide(replace(config, workers=1)), Spy, print) as backend:
         places = [place for _, _, place in backend.map([weights, weights, other, weights])]
     assert places[0] == places[1] == places[3] != places[2]
+
+
+def test_a_gpu_that_tensorflow_does_not_find_is_told(config: Config) -> None:
+    with RayBackend(choose.decide(replace(config, gpu=(0,))), choose.make_worker, print) as backend:
+        answers = backend.map([InitTask()])
+        with pytest.raises(ConfigError, match=r"expected GPU 0 of .* but TensorFlow finds no GPU there"):
+            next(answers)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -142,20 +143,27 @@ def assert_same_run(ours: Path, theirs: Path) -> None:
         assert all(both[0][key] == both[1][key] for key in ("s2c", "c2s", "scores"))
 
 
+needs_ray = pytest.mark.skipif(
+    find_spec("ray") is None, reason="Ray is not installed: pip install -r requirements-ray.txt"
+)
+
+
 @pytest.mark.parametrize(
-    ("task", "workers"),
+    ("task", "backend", "workers"),
     [
-        ("lc-biid-own", 2),
-        ("ls-bimb-own", 2),
-        pytest.param("lc-biid-own", 3, marks=pytest.mark.slow),
-        pytest.param("ls-bimb-own", 3, marks=pytest.mark.slow),
-        pytest.param("lc-biid-own", 1, marks=pytest.mark.slow),
+        ("lc-biid-own", "process", 2),
+        ("ls-bimb-own", "process", 2),
+        pytest.param("lc-biid-own", "ray", 2, marks=needs_ray),
+        pytest.param("ls-bimb-own", "ray", 2, marks=[needs_ray, pytest.mark.slow]),
+        pytest.param("lc-biid-own", "process", 3, marks=pytest.mark.slow),
+        pytest.param("ls-bimb-own", "process", 3, marks=pytest.mark.slow),
+        pytest.param("lc-biid-own", "process", 1, marks=pytest.mark.slow),
     ],
 )
 def test_the_result_is_the_same_bit_for_bit_whoever_computes_it(
-    task: str, workers: int, source: Path, tmp_path: Path, inline_runs: dict[str, Path]
+    task: str, backend: str, workers: int, source: Path, tmp_path: Path, inline_runs: dict[str, Path]
 ) -> None:
-    ours = folder_of(train(source, tmp_path, "--backend=process", f"--workers={workers}", task=task), tmp_path)
+    ours = folder_of(train(source, tmp_path, f"--backend={backend}", f"--workers={workers}", task=task), tmp_path)
     assert_same_run(ours, inline_runs[task])
     assert any(line["confident"] > 0 for line in rounds(ours)), "augmentation must have had something to do"
     assert any(line["helpers"] for line in rounds(ours))

@@ -208,7 +208,8 @@ class _Actor:
         os.environ.update(environment)
         tempfile.tempdir = environment.get("TMPDIR")
         tempfile.tempdir = tempfile.mkdtemp(prefix="fedmatch-")  # for TensorFlow, which leaves files when it is killed
-        self._make_worker, self._worker = make_worker, None
+        self._make_worker = make_worker
+        self._worker: Any = None
 
     def hello(self) -> str:
         """What tells this process from others."""
@@ -219,19 +220,19 @@ class _Actor:
         shutil.rmtree(tempfile.gettempdir(), ignore_errors=True)
 
     def start(self) -> Ready | Failure:
-        """Makes the worker."""
+        """Makes the worker, unless it is there: a process that could not be reached for a while has it."""
         try:
-            self._worker = self._make_worker()
+            self._worker = self._worker or self._make_worker()
         except Exception as error:
             return Failure.of(error)
         return Ready()
 
     def run(self, body: bytes, *arrays: np.ndarray) -> Done | Failure:
         """The task's result. A process that took the place of one that died between two tasks starts now."""
-        if self._worker is None and isinstance(started := self.start(), Failure):
+        if isinstance(started := self.start(), Failure):
             return started
         try:
-            return Done(self._worker.run(pickle.loads(body, buffers=arrays)))  # type: ignore[attr-defined]
+            return Done(self._worker.run(pickle.loads(body, buffers=arrays)))
         except Exception as error:
             return Failure.of(error)
 

@@ -95,6 +95,9 @@ def _check_work(
 
 def _say_without_effect(config: Config, given: dict[str, Any]) -> None:
     """A flag that does nothing is no error, but somebody expects something of it."""
+    for name in ("ray_address", "ray_data"):
+        if name in given and config.backend != "ray":
+            raise ConfigError(f"{flag(name)}: is for --backend ray, received --backend {config.backend}")
     idle = [flag(name) for name in given if name in without_effect(config)]
     if idle:
         what = f"{config.model} on {config.task}"

@@ -317,8 +317,6 @@ def without_effect(config: Config) -> set[str]:
         names |= {"psi_factor", "lambda_l1", "lambda_l2", "l1_thres"}
     if not config.uses_helpers:
         names |= {"helper_interval", "lambda_i", "icc_rows"} | ({"num_helpers"} if config.num_helpers else set())
-    if config.backend != "ray":
-        names |= {"ray_address", "ray_data"}
     if config.learner == "sl":
         names |= {"lambda_u", "augment", "equalize", "confidence"}
     if config.learner == "uda":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.server
 import os
 import shutil
 import signal
@@ -49,7 +50,11 @@ class Cluster:
         self.nodes = [self._start(*head, "--include-dashboard=false")]
 
     def add_node(self) -> None:
-        self.nodes.append(self._start(f"--address={self.address}"))
+        """Elsewhere by its address; Ray must not take it for the node of this machine, though they share a folder."""
+        here = Path(self._folder) / "session_latest" / "node_ip_address.json"
+        address = here.read_text()
+        self.nodes.append(self._start(f"--address={self.address}", "--node-ip-address=127.0.0.2"))
+        here.write_text(address)
 
     def _start(self, *arguments: str) -> subprocess.Popen[str]:
         said = Path(self._folder) / f"node-{time.monotonic_ns()}.txt"
@@ -75,13 +80,14 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    folder = tempfile.mkdtemp(dir="/tmp")  # sockets need a short path
+    folder, before = tempfile.mkdtemp(dir="/tmp"), leftovers()  # sockets need a short path
     cluster = Cluster(folder)
     cluster.add_node()
     yield cluster
     for node in cluster.nodes:
         cluster.lose(node)
-    shutil.rmtree(folder, ignore_errors=True)
+    for path in (Path(folder), *(Path("/tmp") / name for name in leftovers() - before)):  # of commands that were killed
+        shutil.rmtree(path, ignore_errors=True)
 
 
 class Expected(NamedTuple):
@@ -122,23 +128,31 @@ def test_a_cluster_of_two_nodes_ends_as_inline(data: str, cluster: Cluster, inli
 
 
 @pytest.mark.parametrize(
-    ("fault", "told"),
+    ("fault", "how", "told"),
     [
-        ("kill", "round 2, client 3: WorkerDied: died ("),
-        ("raise", "ValueError: a fault that was asked for"),  # the last line of the remote traceback
-        ("hang", "round 2, client 3: TimeoutError: no answer for 3 seconds (--task-timeout); trying again"),
+        ("kill", "workers=2", "round 2, client 3: WorkerDied: died ("),
+        ("kill", "workers=1", "Worker 0 has a place again"),  # nobody else has what was shipped
+        ("raise", "workers=2", "ValueError: a fault that was asked for"),  # the last line of the remote traceback
+        (
+            "hang",
+            "workers=2",
+            "TimeoutError: no answer for 3 seconds (--task-timeout); trying again",
+        ),
     ],
 )
 def test_a_fault_changes_nothing_but_the_time(
-    fault: str, told: str, cluster: Cluster, inline: Expected, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fault: str, how: str, told: str, cluster: Cluster, inline: Expected, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    before = leftovers()
     monkeypatch.setenv("FEDMATCH_FAULTS", str(tmp_path))
     (tmp_path / ROUND_2).write_text(fault)
-    code, out, errors = finish(start(tmp_path, *inline.settings, *on(cluster), "task_timeout=3"))
+    settings = [*inline.settings, *on(cluster), "ray_data=ship", "task_timeout=3", how]
+    code, out, errors = finish(start(tmp_path, *settings))
     assert code == 0, errors
     assert told in errors
     assert "in _fault" in errors or fault != "raise"
     assert content(tmp_path / out.splitlines()[-1]) == inline.end
+    assert leftovers() <= before
 
 
 def test_what_always_fails_says_where_and_a_resumed_run_ends_as_inline(
@@ -159,11 +173,13 @@ def test_what_always_fails_says_where_and_a_resumed_run_ends_as_inline(
 def test_a_users_mistake_on_a_node_is_one_message(
     cluster: Cluster, inline: Expected, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    before = leftovers()
     monkeypatch.setenv("FEDMATCH_FAULTS", str(tmp_path))
     (tmp_path / ROUND_2).write_text("data")
     code, _, errors = finish(start(tmp_path, *inline.settings, *on(cluster)))
     assert code == 2
     assert errors.splitlines()[-1] == "main.py: error: a user's mistake"
+    assert leftovers() <= before
 
 
 @pytest.mark.parametrize("then", [["backend=process"], []])
@@ -182,7 +198,7 @@ def test_the_tasks_of_a_lost_node_run_elsewhere_and_a_new_node_is_used(
     cluster: Cluster, inline: Expected, tmp_path: Path
 ) -> None:
     lost = cluster.nodes.pop()
-    process = start(tmp_path, *inline.settings, *on(cluster), "num_rounds=12", seconds=0.7)
+    process = start(tmp_path, *inline.settings, *on(cluster), "num_rounds=12", "ray_data=ship", seconds=0.7)
     wait_for(process, lambda: cluster.actors(lost))
     wait_for(process, lambda: any(path.read_text() for path in tmp_path.glob("outputs/logs/*/rounds.jsonl")))
     wait_for(process, lambda: cluster.actors(lost))
@@ -223,10 +239,20 @@ def test_an_address_without_a_cluster_is_the_users_mistake(
     assert not (tmp_path / "outputs").exists()
 
 
+def test_what_is_not_ray_is_told_from_it(inline: Expected, tmp_path: Path) -> None:
+    with http.server.HTTPServer(("", 0), http.server.BaseHTTPRequestHandler) as other:  # takes connections at once
+        address = f"127.0.0.1:{other.server_port}"
+        code, _, errors = finish(start(tmp_path, *inline.settings, "backend=ray", f"ray_address={address}"))
+    assert code == 2
+    assert errors.count("\n") == 1
+    assert "does not answer as Ray does" in errors
+
+
 def test_more_threads_than_any_node_has_are_refused(cluster: Cluster, inline: Expected, tmp_path: Path) -> None:
     code, _, errors = finish(start(tmp_path, *inline.settings, *on(cluster), "threads_per_worker=2"))
     assert code == 2
-    assert "with a node that has 2 CPUs; received 2 nodes with 1.0, 1.0 CPUs" in errors
+    assert "2 are wanted" in errors
+    assert "the nodes have 1, 1 CPUs" in errors
 
 
 def test_without_ray_the_message_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import pickle
 import re
 import shutil
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,12 +24,15 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would report to its makers
+os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # its remarks would come between our lines; faults are told
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # what a worker sees is for us to say
 
+import grpc
 import numpy as np
 import ray
 from ray._private import services
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import ActorDiedError, RayActorError, RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import data
 import fedmatch_tf
@@ -45,6 +49,7 @@ from fedmatch_tf.tasks import TrainingError
 MakeWorker = Callable[..., Any]
 _CARRIED = ("TF_", "XLA_", "FEDMATCH_")  # variables of the command that its workers have, wherever they are
 _GRACE = 5.0  # seconds for an idle worker to end, or for a cluster to take a connection
+_SLICE = 0.2  # seconds to wait in one go: Ctrl-C is heard in between
 _NOTICE = 30.0  # seconds without a worker before the user is told why nothing happens
 
 
@@ -56,9 +61,10 @@ def num_workers(config: Config) -> int:
     gpus = sum(int(node.get("GPU", 0)) for node in nodes)
     room = gpus or sum(int(node.get("CPU", 0)) // threads for node in nodes)
     if not room:
+        cpus = [int(node.get("CPU", 0)) for node in nodes]
         raise ConfigError(
-            f"--threads-per-worker: expected a cluster with a GPU, or with a node that has {threads} CPUs; "
-            f"received {len(nodes)} nodes with {', '.join(str(node.get('CPU', 0)) for node in nodes)} CPUs"
+            f"--threads-per-worker: expected a GPU, or no more threads than a node has CPUs; {threads} are wanted (if "
+            f" not given: this machine's cores / clients a round), the nodes have {', '.join(map(str, cpus))} CPUs"
         )
     return min(room, config.clients_per_round)
 
@@ -77,19 +83,20 @@ class RayBackend(Pool["_Slot"]):
         self._config, self._worker = config, worker
         self._stored = sharing.Recent(lambda buffer: ray.put(np.frombuffer(buffer.raw(), np.uint8)))
         self._connection = ExitStack()
-        self._noticed = False
+        self._folder = ""  # on every node
+        self._cut_off = False
+        self._make: Callable[[], Any] | None = None  # holds what is shipped
+        self._no_room_since: float | None = None
 
     def __enter__(self) -> RayBackend:
         with ExitStack() as stack:
-            folder = stack.enter_context(_connected(self._config))
+            self._folder = stack.enter_context(_connected(self._config))
             on_gpus = bool(ray.cluster_resources().get("GPU"))
             needs = {"num_cpus": 0, "num_gpus": 1} if on_gpus else {"num_cpus": self._config.threads_per_worker or 1}
             actors = ray.remote(_Actor).options(max_restarts=-1, **needs)
-            make, variables = self._make_worker(), _variables(on_gpus, os.environ)
-            if folder:
-                variables["TMPDIR"] = folder
+            self._make = self._make_worker()
             for slot in self._slots:
-                slot.actor = actors.remote(variables, make)
+                slot.actor = actors.remote(_variables(on_gpus, os.environ), self._folder)
                 self._greet(slot)
             if self._config.ray_address:
                 alive = sum(node["Alive"] for node in ray.nodes())
@@ -99,19 +106,25 @@ class RayBackend(Pool["_Slot"]):
         return self
 
     def __exit__(self, *_: Any) -> None:
-        ending = [slot.actor.end.remote() for slot in self._slots if slot.idle]
-        if ending:
-            ray.wait(ending, num_returns=len(ending), timeout=_GRACE)
+        if self._cut_off:  # Ray would end this process in the middle of a call
+            self._connection.pop_all()
+            return
         for slot in self._slots:
             ray.kill(slot.actor)
+        if self._config.ray_address:
+            _remove_everywhere(self._folder)
         self._connection.close()
 
     def map(self, tasks: Iterable[Any]) -> Iterator[Any]:
         """The results, each as soon as it is there."""
         try:
             yield from super().map(tasks)
-        except RayError as error:
-            raise TrainingError(f"Ray: {type(error).__name__}: {error}") from error
+        except (RayError, ConnectionError) as error:
+            self._cut_off = True
+            raise TrainingError(
+                f"the run lost its Ray cluster ({type(error).__name__}: {error}). `ray status` says whether this "
+                f"machine's node is there"
+            ) from error
 
     def _make_worker(self) -> Callable[[], Any]:
         """What makes a worker wherever it is started, with the run's data."""
@@ -142,10 +155,8 @@ class RayBackend(Pool["_Slot"]):
     def _answers(self) -> Iterator[tuple[_Slot, Done | Ready | Failure]]:
         calls = {slot.call: slot for slot in self._slots if slot.call is not None}
         patience = min(slot.deadline for slot in calls.values()) - time.monotonic()
-        done, _ = ray.wait(list(calls), timeout=max(0.0, min(patience, _NOTICE)))
-        if not done and patience == float("inf") and not self._noticed:
-            self._noticed = True
-            self._note("Waiting for a worker: the cluster has no room for one yet; `ray status` says what it has")
+        done, _ = ray.wait(list(calls), timeout=max(0.0, min(patience, _SLICE)))
+        self._tell_if_no_room(patience == float("inf") and not done)
         for call in done:
             answer = self._answer(calls[call])
             if answer is not None:
@@ -157,11 +168,25 @@ class RayBackend(Pool["_Slot"]):
                 text = f"no answer for {self._config.task_timeout:g} seconds (--task-timeout)"
                 yield slot, Failure("TimeoutError", text, "")
 
+    def _tell_if_no_room(self, waiting: bool) -> None:
+        now = time.monotonic()
+        if not waiting:
+            self._no_room_since = None
+        elif self._no_room_since is None:
+            self._no_room_since = now
+        elif now > self._no_room_since + _NOTICE:
+            self._no_room_since = float("inf")
+            self._note("Waiting for a worker: the cluster has no room for one yet; `ray status` says what it has")
+
     def _answer(self, slot: _Slot) -> Done | Ready | Failure | None:
         """What the call gave; None if it was only a step on the way to being ready."""
         call, slot.call = slot.call, None
         try:
             answer = ray.get(call)
+        except ActorDiedError as error:
+            if slot.process:  # Ray would have started it again
+                raise
+            return Failure("WorkerDied", _cause_of_death(error), "")
         except RayActorError as error:
             slot.lost = True
             return Failure("WorkerDied", _cause_of_death(error), "")
@@ -173,8 +198,10 @@ class RayBackend(Pool["_Slot"]):
             time.sleep(0.05)
             self._greet(slot)
             return None
+        if slot.lost:
+            self._note(f"Worker {slot.number} has a place again")
         slot.process, slot.lost = answer, False
-        slot.call, slot.step = slot.actor.start.remote(), "start"
+        slot.call, slot.step = slot.actor.start.remote(self._make), "start"
         slot.deadline = time.monotonic() + self._config.task_timeout
         return None
 
@@ -204,33 +231,28 @@ class _Slot(Slot):
 class _Actor:
     """A worker's process. Its methods answer with what went wrong, as text, so that any driver can read it."""
 
-    def __init__(self, environment: Mapping[str, str], make_worker: Callable[[], Any]) -> None:
+    def __init__(self, environment: Mapping[str, str], folder: str) -> None:
         os.environ.update(environment)
-        tempfile.tempdir = environment.get("TMPDIR")
-        tempfile.tempdir = tempfile.mkdtemp(prefix="fedmatch-")  # for TensorFlow, which leaves files when it is killed
-        self._make_worker = make_worker
+        Path(folder).mkdir(exist_ok=True)
+        tempfile.tempdir = folder  # for TensorFlow, which leaves files when it is killed
         self._worker: Any = None
 
     def hello(self) -> str:
         """What tells this process from others."""
         return f"{ray.get_runtime_context().get_node_id()} {os.getpid()}"
 
-    def end(self) -> None:
-        """Leaves nothing behind."""
-        shutil.rmtree(tempfile.gettempdir(), ignore_errors=True)
-
-    def start(self) -> Ready | Failure:
+    def start(self, make_worker: Callable[[], Any]) -> Ready | Failure:
         """Makes the worker, unless it is there: a process that could not be reached for a while has it."""
         try:
-            self._worker = self._worker or self._make_worker()
+            self._worker = self._worker or make_worker()
         except Exception as error:
             return Failure.of(error)
         return Ready()
 
     def run(self, body: bytes, *arrays: np.ndarray) -> Done | Failure:
-        """The task's result. A process that took the place of one that died between two tasks starts now."""
-        if isinstance(started := self.start(), Failure):
-            return started
+        """The task's result."""
+        if self._worker is None:
+            return Failure("WorkerDied", "died between two tasks", "")  # and this is the process that took its place
         try:
             return Done(self._worker.run(pickle.loads(body, buffers=arrays)))
         except Exception as error:
@@ -275,10 +297,47 @@ def _cause_of_death(error: RayActorError) -> str:
     return f"died ({' '.join(text.split())})"
 
 
+def _check_answers(address: str) -> None:
+    """Raises OSError unless something like Ray listens there: Ray itself would try for minutes."""
+    host, port = address.rsplit(":", 1)
+    socket.create_connection((host, int(port)), _GRACE).close()
+    with grpc.insecure_channel(address) as channel:
+        try:
+            grpc.channel_ready_future(channel).result(_GRACE)
+        except grpc.FutureTimeoutError as error:
+            raise ConnectionError(f"what listens at {address} does not answer as Ray does") from error
+
+
 @contextmanager
-def _connected(config: Config) -> Iterator[str | None]:
-    """A connection to the cluster that is running, or a cluster of this machine, with a folder that goes with it."""
-    ray._private.worker._worker_logs_enabled = False  # Ray's remarks would come between our lines; faults are told
+def _no_stderr() -> Iterator[None]:
+    """Ray's lower parts write there that they were told to be quiet."""
+    sys.stderr.flush()
+    saved, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(nowhere)
+
+
+def _remove_everywhere(folder: str) -> None:
+    """Removes the folder on every node, whoever made it there."""
+    removals = [
+        ray.remote(shutil.rmtree)
+        .options(num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False))
+        .remote(folder, ignore_errors=True)
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
+    ray.wait(removals, num_returns=len(removals), timeout=_GRACE)
+
+
+@contextmanager
+def _connected(config: Config) -> Iterator[str]:
+    """A connection to the cluster that is running, or a cluster of this machine; a folder for files that go with it."""
+    ray._private.worker._worker_logs_enabled = False  # for more of Ray's remarks
     code = [str(Path(package.__file__ or "").parent) for package in (fedmatch_tf, data)]
     common: dict[str, Any] = {
         "runtime_env": {"py_modules": code}, "log_to_driver": False, "logging_level": logging.ERROR,
@@ -286,16 +345,16 @@ def _connected(config: Config) -> Iterator[str | None]:
     if config.ray_address:
         try:
             address = services.canonicalize_bootstrap_address_or_die(config.ray_address)
-            host, port = address.rsplit(":", 1)
-            socket.create_connection((host, int(port)), _GRACE).close()  # Ray itself would try for minutes
-            ray.init(address, **common)
-        except (OSError, OverflowError, RuntimeError, ValueError) as error:
+            _check_answers(address)
+            with _no_stderr():
+                ray.init(address, **common)
+        except (OSError, RuntimeError, ValueError) as error:
             raise ConfigError(
                 f"--ray-address: expected a running Ray cluster of which this machine is a node, received "
                 f"{config.ray_address} ({' '.join(str(error).split())}). See docs/CLUSTER.md"
             ) from error
         try:
-            yield None
+            yield f"/tmp/fedmatch-ray-{time.time_ns()}"
         finally:
             ray.shutdown()
         return
@@ -305,14 +364,15 @@ def _connected(config: Config) -> Iterator[str | None]:
         if config.gpu is not None:  # the GPUs that this cluster has
             seen = [worker_variables(gpu, os.environ)["CUDA_VISIBLE_DEVICES"] for gpu in config.gpu]
             os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(seen)
-        ray.init(
-            "local",
-            num_cpus=(config.workers or 1) * (config.threads_per_worker or 1),
-            num_gpus=len(config.gpu or ()),
-            include_dashboard=False,
-            _temp_dir=folder,
-            **common,
-        )
+        with _no_stderr():
+            ray.init(
+                "local",
+                num_cpus=(config.workers or 1) * (config.threads_per_worker or 1),
+                num_gpus=len(config.gpu or ()),
+                include_dashboard=False,
+                _temp_dir=folder,
+                **common,
+            )
         yield folder
     finally:
         ray.shutdown()

@@ -58,8 +58,13 @@ PROBABILITY = Rule("between 0 and 1", lambda value: 0 <= value <= 1)
 ABOVE_ONE = Rule("greater than 1", lambda value: value > 1)
 IMAGE_SIZE = Rule("from 8 to 1024", lambda value: 8 <= value <= 1024)
 SEED = Rule("between 0 and 4294967295", lambda value: 0 <= value < 2**32)
-ADDRESS = Rule("auto or host:port", lambda text: text == "auto" or re.fullmatch(r"[^\s:/]+:\d{1,5}", text) is not None)
+ADDRESS = Rule("auto or host:port", lambda text: text == "auto" or _is_address(text))
 GPU_IDS = Rule("different ids of 0 or greater", lambda ids: min(ids) >= 0 and len(set(ids)) == len(ids))
+
+
+def _is_address(text: str) -> bool:
+    found = re.fullmatch(r"[^\s:/]+:(\d{1,5})", text)
+    return found is not None and 0 < int(found[1]) < 2**16
 
 
 class Setting(NamedTuple):

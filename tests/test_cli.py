@@ -100,6 +100,7 @@ def test_gen_data_imports_no_tensorflow(tmp_path: Path) -> None:
         ("--task lc-biid-c10 --num-client 3", "did you mean --num-clients?"),
         ("--task lc-biid-c10 --lr", "--lr: expected one argument"),
         ("--task lc-biid-c10 --model fedsgd", "--model: expected one of fedmatch"),
+        ("--task lc-biid-c10 --ray-address auto", "--ray-address: is for --backend ray, received --backend process"),
         ("--task lc-biid-c10 --gpu zero", "--gpu: expected ids, received 'zero'"),
         ("--task ls-biid-c10 --model local-sl", "never learn from labels"),
         ("--task lc-biid-c10 --work-type dance", "--work-type: invalid choice: 'dance'"),

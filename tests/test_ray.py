@@ -194,6 +194,17 @@ def test_a_killed_command_goes_on_to_the_same_end(
     assert content(run(tmp_path, f"resume={folder}", *then)) == inline.end
 
 
+def test_a_quick_second_interrupt_is_heard(cluster: Cluster, inline: Expected, tmp_path: Path) -> None:
+    process = start(tmp_path, *inline.settings, *on(cluster), seconds=1000)  # no end of the round to wait for
+    wait_for(process, lambda: cluster.actors(cluster.nodes[0]))
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.4)
+    process.send_signal(signal.SIGINT)
+    code, _, errors = finish(process)
+    assert code == 130
+    assert "The last checkpoint is after 0 of 5 rounds" in errors
+
+
 def test_the_tasks_of_a_lost_node_run_elsewhere_and_a_new_node_is_used(
     cluster: Cluster, inline: Expected, tmp_path: Path
 ) -> None:

@@ -11,7 +11,7 @@ import io
 import json
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -66,12 +66,17 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
         psi=state.params.psi,
         rounds_done=state.rounds_done,
         embedded=np.fromiter(state.embeddings, np.int64),
-        embeddings=np.concatenate([np.zeros(0, np.float32), *state.embeddings.values()]),
+        embeddings=_rows(list(state.embeddings.values())),
         clients=checkpoint.clients,
         about=np.frombuffer(json.dumps(about).encode(), np.uint8),
     )
     with replacing(folder / STATE, keep_as=folder / PREVIOUS) as file:
         file.write(archive.getbuffer())
+
+
+def _rows(vectors: Sequence[np.ndarray]) -> np.ndarray:
+    """The vectors as one array; several times as fast as np.stack if there are thousands."""
+    return np.concatenate(vectors).reshape(len(vectors), -1) if vectors else np.zeros((0, 0), np.float32)
 
 
 def sync(folder: Path, checkpoint: Checkpoint, before: np.ndarray) -> None:
@@ -113,8 +118,7 @@ def _read(path: Path) -> Checkpoint:
         about = json.loads(arrays["about"].tobytes())
         if about["format"] != FORMAT:
             raise ConfigError(f"--resume: {path} is of another version of this program")
-        known = arrays["embedded"].tolist()
-        embeddings = dict(zip(known, arrays["embeddings"].reshape(len(known), -1) if known else ()))
+        embeddings = dict(zip(arrays["embedded"].tolist(), arrays["embeddings"]))
         params = Params(arrays["sigma"], arrays["psi"])
         state = ServerState(int(arrays["rounds_done"]), params, Plateau(*about["plateau"]), embeddings)
         clients = arrays["clients"]

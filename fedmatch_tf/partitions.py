@@ -8,7 +8,7 @@ from typing import Any
 
 from data import generator, manifest
 from data.errors import DataError
-from data.loader import open_partitions
+from data.loader import Partitions, open_partitions
 from data.partition import PartitionSpec
 from data.sources import load_source
 from fedmatch_tf.config import Config
@@ -46,12 +46,24 @@ def ensure_partitions(config: Config, progress: Progress) -> None:
                 "Use another --dataset-path, give the settings they were made with, or make them again with "
                 "--work-type gen_data --force"
             )
-    partitions = open_partitions(Path(config.dataset_path), config.task)
+    partitions = check_complete(config)
     if (partitions.num_clients, partitions.num_steps) != (config.num_clients, config.num_steps):
         raise DataError(
             f"{folder}: expected {config.num_clients} clients and {config.num_steps} steps, found files of "
             f"{partitions.num_clients} and {partitions.num_steps}. Give --num-clients and --num-steps to match"
         )
+
+
+def check_complete(config: Config) -> Partitions:
+    """The partitions of the run; DataError unless every file of their manifest is there, whatever is in it."""
+    partitions = open_partitions(Path(config.dataset_path), config.task)
+    missing = [name for name in partitions.files or () if not (partitions.folder / name).exists()]
+    if missing:
+        raise DataError(
+            f"{partitions.folder}: expected the {len(partitions.files or ())} files of its manifest, missing "
+            f"{len(missing)}, such as {missing[0]}. {manifest.REMAKE}"
+        )
+    return partitions
 
 
 def class_counts(config: Config) -> dict[str, Any] | None:

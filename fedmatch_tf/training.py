@@ -17,7 +17,7 @@ from fedmatch_tf.config import Config, ConfigError
 from fedmatch_tf.continuing import with_absolute_paths
 from fedmatch_tf.display import Progress, RoundDisplay, summary
 from fedmatch_tf.interrupts import Interrupts
-from fedmatch_tf.partitions import class_counts, ensure_partitions, fingerprint
+from fedmatch_tf.partitions import check_complete, class_counts, ensure_partitions, fingerprint
 from fedmatch_tf.runs import Run
 from fedmatch_tf.simulation import Backend
 from fedmatch_tf.tasks import ClientTask, ConfusionTask, InitTask, ProfileTask
@@ -139,6 +139,7 @@ def _check_partitions(run: Run, progress: Progress) -> None:
     folder = Path(config.dataset_path) / config.task
     if not folder.is_dir():
         ensure_partitions(config, progress)
+    check_complete(config)
     if fingerprint(config) != run.partitions:
         raise DataError(
             f"{folder}: expected the partitions that the run began with, found others. "

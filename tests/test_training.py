@@ -20,7 +20,10 @@ import pytest
 
 from data import files
 from data.errors import DataError
+from fedmatch_tf.config import make_config
+from fedmatch_tf.display import progress_for
 from fedmatch_tf.inputs import read_probe, read_sigma
+from fedmatch_tf.partitions import ensure_partitions
 from tests.conftest import ROOT, assert_refused, made_up_images, run_main, save_npz
 from tests.test_networks import ALEXNET
 
@@ -228,6 +231,14 @@ def test_xla_and_mixed_precision_train_every_kind_of_method(
             assert one["test_loss"] != other["test_loss"], "the flag reaches the worker"
     settings = json.loads((folder / "config.json").read_text())["settings"]
     assert (settings["xla"], settings["precision"]) == ("--xla" in flags, "float32" if "--xla" in flags else "mixed")
+
+
+def test_a_partition_file_that_is_gone_is_missed_before_the_first_round(tmp_path: Path) -> None:
+    config = make_config("lc-biid-digits", dataset_path=str(tmp_path))
+    ensure_partitions(config, progress_for(True))
+    (tmp_path / "lc-biid-digits" / "s_digits_3.npy").unlink()
+    with pytest.raises(DataError, match=r"missing 1, such as s_digits_3\.npy\. Make the partitions again"):
+        ensure_partitions(config, progress_for(True))
 
 
 def test_partitions_that_do_not_match_the_run_are_refused(source: Path, tmp_path: Path) -> None:

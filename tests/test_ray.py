@@ -80,14 +80,13 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    folder, before = tempfile.mkdtemp(dir="/tmp"), leftovers()  # sockets need a short path
+    folder = tempfile.mkdtemp(dir="/tmp")  # sockets need a short path
     cluster = Cluster(folder)
     cluster.add_node()
     yield cluster
     for node in cluster.nodes:
         cluster.lose(node)
-    for path in (Path(folder), *(Path("/tmp") / name for name in leftovers() - before)):  # of commands that were killed
-        shutil.rmtree(path, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 class Expected(NamedTuple):
@@ -106,25 +105,28 @@ def on(cluster: Cluster) -> list[str]:
     return ["backend=ray", f"ray_address={cluster.address}"]
 
 
-def leftovers() -> set[str]:
-    return {path.name for path in Path("/tmp").glob("fedmatch-*")}
+def leftovers(process: subprocess.Popen[str]) -> list[Path]:
+    return list(Path("/tmp").glob(f"fedmatch-ray-{process.pid}-*"))
 
 
 def test_a_cluster_of_its_own_ends_as_inline_and_leaves_nothing(inline: Expected, tmp_path: Path) -> None:
-    before = leftovers()
-    folder = run(tmp_path, *inline.settings, "backend=ray", "workers=2")  # looks for processes that are left, too
-    assert content(folder) == inline.end
-    assert leftovers() <= before
+    process = start(tmp_path, *inline.settings, "backend=ray", "workers=2")
+    wait_for(process, lambda: leftovers(process))
+    code, out, errors = finish(process)  # looks for processes that are left, too
+    assert code == 0, errors
+    assert content(tmp_path / out.splitlines()[-1]) == inline.end
+    assert leftovers(process) == []
 
 
 @pytest.mark.parametrize("data", ["shared", "ship"])
 def test_a_cluster_of_two_nodes_ends_as_inline(data: str, cluster: Cluster, inline: Expected, tmp_path: Path) -> None:
-    before = leftovers()
-    code, out, errors = finish(start(tmp_path, *inline.settings, *on(cluster), f"ray_data={data}"))
+    process = start(tmp_path, *inline.settings, *on(cluster), f"ray_data={data}")
+    wait_for(process, lambda: leftovers(process))
+    code, out, errors = finish(process)
     assert code == 0, errors
     assert "Ray cluster of 2 nodes: 2 workers with 1 CPU each" in errors
     assert content(tmp_path / out.splitlines()[-1]) == inline.end
-    assert leftovers() <= before
+    assert leftovers(process) == []
 
 
 @pytest.mark.parametrize(
@@ -143,16 +145,15 @@ def test_a_cluster_of_two_nodes_ends_as_inline(data: str, cluster: Cluster, inli
 def test_a_fault_changes_nothing_but_the_time(
     fault: str, how: str, told: str, cluster: Cluster, inline: Expected, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = leftovers()
     monkeypatch.setenv("FEDMATCH_FAULTS", str(tmp_path))
     (tmp_path / ROUND_2).write_text(fault)
-    settings = [*inline.settings, *on(cluster), "ray_data=ship", "task_timeout=3", how]
-    code, out, errors = finish(start(tmp_path, *settings))
+    process = start(tmp_path, *inline.settings, *on(cluster), "ray_data=ship", "task_timeout=3", how)
+    code, out, errors = finish(process)
     assert code == 0, errors
     assert told in errors
     assert "in _fault" in errors or fault != "raise"
     assert content(tmp_path / out.splitlines()[-1]) == inline.end
-    assert leftovers() <= before
+    assert leftovers(process) == []
 
 
 def test_what_always_fails_says_where_and_a_resumed_run_ends_as_inline(
@@ -173,13 +174,13 @@ def test_what_always_fails_says_where_and_a_resumed_run_ends_as_inline(
 def test_a_users_mistake_on_a_node_is_one_message(
     cluster: Cluster, inline: Expected, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = leftovers()
     monkeypatch.setenv("FEDMATCH_FAULTS", str(tmp_path))
     (tmp_path / ROUND_2).write_text("data")
-    code, _, errors = finish(start(tmp_path, *inline.settings, *on(cluster)))
+    process = start(tmp_path, *inline.settings, *on(cluster))
+    code, _, errors = finish(process)
     assert code == 2
     assert errors.splitlines()[-1] == "main.py: error: a user's mistake"
-    assert leftovers() <= before
+    assert leftovers(process) == []
 
 
 @pytest.mark.parametrize("then", [["backend=process"], []])
@@ -190,6 +191,8 @@ def test_a_killed_command_goes_on_to_the_same_end(
     wait_for(process, lambda: any(path.read_text() for path in tmp_path.glob("outputs/logs/*/rounds.jsonl")))
     process.kill()
     finish(process)
+    for path in leftovers(process):  # nobody was there to remove them
+        shutil.rmtree(path, ignore_errors=True)
     (folder,) = (tmp_path / "outputs" / "logs").iterdir()
     assert content(run(tmp_path, f"resume={folder}", *then)) == inline.end
 

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ import grpc
 import numpy as np
 import ray
 from ray._private import services
-from ray.exceptions import ActorDiedError, RayActorError, RayError
+from ray.exceptions import RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import data
@@ -109,11 +109,11 @@ class RayBackend(Pool["_Slot"]):
         if self._cut_off:  # Ray would end this process in the middle of a call
             self._connection.pop_all()
             return
-        for slot in self._slots:
-            ray.kill(slot.actor)
-        if self._config.ray_address:
-            _remove_everywhere(self._folder)
-        self._connection.close()
+        with self._connection, suppress(RayError, ConnectionError):
+            for slot in self._slots:
+                ray.kill(slot.actor)
+            if self._config.ray_address:
+                _remove_everywhere(self._folder)
 
     def map(self, tasks: Iterable[Any]) -> Iterator[Any]:
         """The results, each as soon as it is there."""
@@ -183,10 +183,6 @@ class RayBackend(Pool["_Slot"]):
         call, slot.call = slot.call, None
         try:
             answer = ray.get(call)
-        except ActorDiedError as error:
-            if slot.process:  # Ray would have started it again
-                raise
-            return Failure("WorkerDied", _cause_of_death(error), "")
         except RayActorError as error:
             slot.lost = True
             return Failure("WorkerDied", _cause_of_death(error), "")
@@ -354,11 +350,11 @@ def _connected(config: Config) -> Iterator[str]:
                 f"{config.ray_address} ({' '.join(str(error).split())}). See docs/CLUSTER.md"
             ) from error
         try:
-            yield f"/tmp/fedmatch-ray-{time.time_ns()}"
+            yield f"/tmp/fedmatch-ray-{os.getpid()}-{time.time_ns()}"
         finally:
             ray.shutdown()
         return
-    folder = tempfile.mkdtemp(prefix="fedmatch-ray-", dir="/tmp")  # sockets need a short path
+    folder = tempfile.mkdtemp(prefix=f"fedmatch-ray-{os.getpid()}-", dir="/tmp")  # sockets need a short path
     before = os.environ.get("CUDA_VISIBLE_DEVICES")
     try:
         if config.gpu is not None:  # the GPUs that this cluster has

@@ -336,8 +336,3 @@ def test_an_interrupt_exits_with_130_and_saves_the_model(source: Path, tmp_path:
     assert "python main.py --resume outputs/logs/" in errors
     (saved,) = (tmp_path / "outputs" / "check_pts").glob("*/state.npz")
     assert int(np.load(saved)["rounds_done"]) >= 1
-
-
-def test_work_that_is_not_built_yet_says_so(tmp_path: Path) -> None:
-    assert_refused(run_main("--task", "lc-biid-digits", "--backend", "ray", cwd=tmp_path), "not built yet")
-    assert list(tmp_path.iterdir()) == []

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -37,6 +40,35 @@ def assert_refused(result: subprocess.CompletedProcess[str], *texts: str) -> Non
     assert "Traceback" not in result.stderr
     for text in texts:
         assert text in result.stderr
+
+
+class Process(NamedTuple):
+    pid: int
+    parent: int
+    session: int
+    command: bytes
+
+
+def processes() -> Iterator[Process]:
+    """Those that run on this machine; one that ends while it is looked at is left out."""
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            state, parent, _, session, *_ = (path / "stat").read_text().rsplit(")", 1)[1].split()
+            command = (path / "cmdline").read_bytes()
+            if state != "Z":
+                yield Process(int(path.name), int(parent), int(session), command)
+
+
+def session(leader: int, running: bytes = b"") -> list[int]:
+    """The processes of a session that run this command."""
+    return [process.pid for process in processes() if process.session == leader and running in process.command]
+
+
+def kill(pids: list[int]) -> None:
+    """At once; who is gone already is no matter."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def made_up_images(num_examples: int, num_classes: int = 10, size: int = 32) -> tuple[np.ndarray, np.ndarray]:

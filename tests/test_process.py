@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -26,6 +25,7 @@ from fedmatch_tf.params import Params
 from fedmatch_tf.schedule import Plateau
 from fedmatch_tf.tasks import ClientTask, TrainingError
 from fedmatch_tf.wire import full_broadcast
+from tests.conftest import kill, processes
 from tests.stand_in import SIZE, make_stand_in
 
 CONFIG = make_config("lc-biid-digits")
@@ -138,16 +138,8 @@ def open_files() -> list[Path]:
 
 def children() -> list[int]:
     """Workers among this process's children (the resource tracker of multiprocessing stays)."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rsplit(")", 1)[1].split()
-            command = (path.parent / "cmdline").read_bytes()
-        except OSError:
-            continue
-        if int(fields[1]) == os.getpid() and b"spawn_main" in command:
-            found.append(int(path.parent.name))
-    return found
+    own = (process for process in processes() if process.parent == os.getpid())
+    return [process.pid for process in own if b"spawn_main" in process.command]
 
 
 def backend(notes: list[str], workers: int = 2, timeout: float = 60.0, **environment: str) -> ProcessBackend:
@@ -257,8 +249,7 @@ def test_workers_that_never_start_end_the_run(notes: list[str]) -> None:
 def test_a_worker_that_dies_between_two_tasks_is_replaced(notes: list[str]) -> None:
     with backend(notes) as pool:
         list(pool.map(tasks(5)))
-        for process in children():
-            os.kill(process, signal.SIGKILL)
+        kill(children())
         time.sleep(0.2)
         assert_same(in_order(pool.map(tasks(5))), expected(5))
 

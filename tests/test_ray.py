@@ -26,7 +26,8 @@ from fedmatch_tf.backends.ray import RayBackend
 from fedmatch_tf.config import Config, ConfigError, make_config
 from fedmatch_tf.partitions import ensure_partitions
 from fedmatch_tf.tasks import InitTask
-from tests.test_runs import SETTINGS, content, finish, run, session, start, wait_for
+from tests.conftest import kill, session
+from tests.test_runs import SETTINGS, content, finish, run, start, wait_for
 
 ROUND_2 = "fault-1-3"  # client 3 takes part in the second round
 RAY = Path(sys.executable).with_name("ray")
@@ -69,13 +70,12 @@ class Cluster:
 
     def lose(self, node: subprocess.Popen[str]) -> None:
         """The node's processes die at once, as if its machine had."""
-        for process in session(node.pid):
-            os.kill(process, signal.SIGKILL)
+        kill(session(node.pid))
         node.wait()
 
     def actors(self, node: subprocess.Popen[str]) -> list[int]:
         """The node's processes that are at work on a task."""
-        return [pid for pid in session(node.pid) if b"ray::_Actor.run" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        return session(node.pid, b"ray::_Actor.run")
 
 
 @pytest.fixture(scope="module")

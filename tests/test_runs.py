@@ -26,7 +26,7 @@ from fedmatch_tf.config import ConfigError, make_config
 from fedmatch_tf.continuing import continued
 from fedmatch_tf.params import Params
 from fedmatch_tf.store import Held
-from tests.conftest import ROOT
+from tests.conftest import ROOT, kill, session
 
 SETTINGS = {
     "lc": ("task=lc-biid-digits", "num_rounds=8", "num_clients=6", "frac_clients=0.5", "helper_interval=2"),
@@ -52,19 +52,6 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
         time.sleep(0.1)
     assert session(process.pid) == []
     return process.returncode, out, errors
-
-
-def session(leader: int) -> list[int]:
-    """The processes of a session."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rsplit(")", 1)[1].split()
-        except OSError:
-            continue
-        if int(fields[3]) == leader and fields[0] != "Z":
-            found.append(int(path.parent.name))
-    return found
 
 
 def run(cwd: Path, *arguments: str, **how: Any) -> Path:
@@ -154,8 +141,7 @@ def test_a_run_killed_at_any_moment_goes_on_to_the_same_end(
     while True:
         time.sleep(rng.uniform(0, 1.2))
         still_running = process.poll() is None
-        for pid in session(process.pid):
-            os.kill(pid, signal.SIGKILL)
+        kill(session(process.pid))
         code, _, errors = finish(process)
         assert not still_running or code == -signal.SIGKILL
         if not still_running:
@@ -184,7 +170,7 @@ def test_the_parent_alone_killed_takes_its_workers_along(lc: list[str], tmp_path
     time.sleep(0.5)
     assert len(session(process.pid)) >= 3
     memory = set(Path("/dev/shm").glob("psm_*"))
-    stuck = next(pid for pid in session(process.pid) if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes())
+    stuck = session(process.pid, b"spawn_main")[0]
     os.kill(stuck, signal.SIGSTOP)  # not even one that can't run any code any more is left
     process.kill()
     code, _, _ = finish(process)  # checks that nothing is left
@@ -198,10 +184,9 @@ def test_a_worker_killed_from_outside_in_mid_round_is_replaced(
     settings, expected = undisturbed
     process = start(tmp_path, *settings, "workers=2", seconds=0.3)
     wait_for(process, lambda: list(tmp_path.glob("outputs/logs/*/rounds.jsonl")))
-    workers = [pid for pid in session(process.pid) if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    workers = session(process.pid, b"spawn_main")
     assert len(workers) == 2
-    for pid in workers:
-        os.kill(pid, signal.SIGKILL)
+    kill(workers)
     code, out, errors = finish(process)
     assert code == 0, errors
     assert "was killed by SIGKILL (out of memory?)" in errors

@@ -19,7 +19,7 @@ from fedmatch_tf.record import ClientRecord, RoundRecord
 from fedmatch_tf.scoring import Scores
 from fedmatch_tf.server import ServerState
 from fedmatch_tf.store import Held, Store
-from fedmatch_tf.tasks import ClientResult, ClientTask, EvalResult, EvalTask, Score, ServerTask
+from fedmatch_tf.tasks import ClientResult, ClientTask, EvalResult, EvalTask, Score, ServerResult, ServerTask
 
 
 class Backend(Protocol):
@@ -34,32 +34,40 @@ def run(
 ) -> Iterator[tuple[RoundRecord, ServerState]]:
     """Runs the rounds that are left; yields each round's record and the state after it."""
     neighbours = Neighbours(state.embeddings)
+    trained: ServerResult | None = None
     for round_num in range(state.rounds_done, config.num_rounds):
         begin = time.monotonic()
         scores: Scores = {}
         # Labels-at-server: sigma learns at the server (algorithm 2, lines 4 to 8).
         for epoch in range(config.num_epochs_server if config.scenario == "ls" else 0):
-            (trained,) = backend.map([ServerTask(round_num, epoch, state.params, state.plateau.lr)])
+            if trained is None:
+                (trained,) = backend.map([ServerTask(round_num, epoch, state.params, state.plateau.lr)])
             scores.update(scoring.add_up(backend.map(_server_eval_tasks(config, round_num, trained.params))))
             plateau = server.next_lr(config, state.plateau, scores.get(("server", "valid")))
-            state = state._replace(params=trained.params, plateau=plateau)
+            state, trained = state._replace(params=trained.params, plateau=plateau), None
         # Choose A clients; each gets sigma, psi and perhaps its helpers' psi, and runs its round.
         active = server.select_clients(config, round_num)
         helpers = server.helpers_of(config, neighbours, active, round_num)
         results: list[ClientResult] = []
         evaluated: list[EvalResult] = []
-        for result in backend.map(_client_tasks(config, state, store, active, round_num, helpers, results)):
+        to_score: list[EvalTask] = []  # what clients leave to others
+        for result in backend.map(_client_tasks(config, state, store, active, round_num, helpers, to_score)):
             if isinstance(result, ClientResult):
                 results.append(result)
                 evaluated += result.scored
+                to_score += _client_eval_tasks(config, round_num, result)
             else:
                 evaluated.append(result)
         results.sort(key=lambda result: result.client)
         # Keep the embeddings; average sigma (labels-at-client) and psi, each on its own.
         state = server.aggregate(config, state, results)
         neighbours.update(server.embeddings_of(results))
-        # Test the global model; a model's validation decides on its learning rate.
-        evaluated += backend.map(_eval_tasks(config, state, results))
+        # Test the global model, beside the server's next epoch; a model's validation decides on its learning rate.
+        for result in backend.map(_last_tasks(config, state, to_score)):
+            if isinstance(result, ServerResult):
+                trained = result
+            else:
+                evaluated.append(result)
         scores.update(scoring.add_up(evaluated))
         for result in results:
             store.put(result.client, _held(config, result, scores))
@@ -80,7 +88,7 @@ def _client_tasks(
     active: Sequence[int],
     round_num: int,
     helpers: Mapping[int, Sequence[int]],
-    results: list[ClientResult],
+    to_score: list[EvalTask],
 ) -> Iterator[ClientTask | EvalTask]:
     """A round's tasks, each made when a worker is about to be free.
 
@@ -88,7 +96,7 @@ def _client_tasks(
     to others to score their models: that is what workers do who are done before the rest.
 
     Args:
-        results: those that are back.
+        to_score: what clients that are back have left to others; what is taken from it here is removed.
     """
     num_apart = len(active) % (config.workers or 1)
     for number, client in enumerate(active):
@@ -98,10 +106,8 @@ def _client_tasks(
         if config.lr_signal == "server":
             plateau = state.plateau
         yield ClientTask(round_num, client, task_step(config, round_num), message, plateau, number >= num_apart)
-    for number, result in enumerate(results):
-        if result.theta is not None:
-            yield from _client_eval_tasks(config, round_num, result)
-            results[number] = result._replace(theta=None)
+    while to_score:
+        yield to_score.pop(0)
 
 
 def _message(
@@ -132,20 +138,29 @@ def _server_eval_tasks(config: Config, round_num: int, params: Params) -> list[E
 
 def _client_eval_tasks(config: Config, round_num: int, result: ClientResult) -> list[EvalTask]:
     """The scores of a client's model that its own task left to others."""
-    assert result.theta is not None
+    if result.theta is None:
+        return []
     splits = scoring.client_splits(config)
     return scoring.eval_tasks(config, round_num, f"client {result.client}", result.theta, splits, finer=2)
 
 
-def _eval_tasks(config: Config, state: ServerState, results: Sequence[ClientResult]) -> Iterator[EvalTask]:
-    """Scores of the clients' models that are left, and of the global model if there is one.
+def _epoch_ahead(config: Config, round_num: int) -> bool:
+    """Whether the server's first epoch of this round can run while workers still score models of the round before.
+
+    It needs nothing that those scores say, unless they decide on its learning rate.
+    """
+    return config.scenario == "ls" and config.lr_signal == "client" and round_num < config.num_rounds
+
+
+def _last_tasks(config: Config, state: ServerState, to_score: Sequence[EvalTask]) -> Iterator[ServerTask | EvalTask]:
+    """Perhaps an epoch ahead; scores of the global model, if there is one, and what is left to score of the clients.
 
     The global model's two parts are tested as well if the run asks for that.
     """
+    if _epoch_ahead(config, state.rounds_done):
+        yield ServerTask(state.rounds_done, 0, state.params, state.plateau.lr)
     last = state.rounds_done - 1
-    for result in results:
-        if result.theta is not None:
-            yield from _client_eval_tasks(config, last, result)
+    yield from to_score
     if config.framework == "local":
         return
     splits = ("test", "valid") if config.lr_signal == "server" else ("test",)

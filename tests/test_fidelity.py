@@ -101,8 +101,7 @@ class Replay:
                 results = list(worker.map(tasks))
                 if isinstance(results[0], ClientResult):
                     replay.results.append({result.client: result for result in results})
-                if isinstance(results[0], ServerResult):
-                    replay.server_results += results
+                replay.server_results += [result for result in results if isinstance(result, ServerResult)]
                 return results
 
         for record, state in simulation.run(config, server.initial_state(config, params), Watching(), MemoryStore()):

@@ -25,6 +25,7 @@ class Arithmetic:
         self.config = config
         self.tasks: list[ClientTask] = []
         self.evaluated: list[EvalTask] = []
+        self.epochs: list[ServerTask] = []
 
     def map(self, tasks: Iterable[Any]) -> Iterator[Any]:
         return reversed([self.run(task) for task in tasks])
@@ -39,6 +40,7 @@ class Arithmetic:
                 return EvalResult(*part, (0.5,), (int(task.whose.split()[1]),))
             return EvalResult(*part, (float(task.theta.sum()),), (4,))
         if isinstance(task, ServerTask):
+            self.epochs.append(task)
             return ServerResult(Params(task.params.sigma + 10, task.params.psi), ())
         self.tasks.append(task)
         received = task.broadcast.params
@@ -94,6 +96,17 @@ def test_labels_at_server_trains_sigma_before_the_clients_round() -> None:
     assert [task.broadcast.params.sigma[0] for task in backend.tasks] == [10, 10, 20, 20]
     assert rounds[0][0].server_valid == Score(1.0, 0.1)
     assert all(client.c2s.sigma == 0 for record, _ in rounds for client in record.clients)
+
+
+def test_every_epoch_of_the_server_runs_once_with_the_weights_and_the_learning_rate_of_its_round() -> None:
+    config = make_config("ls-biid-c10", num_clients=2, num_rounds=2, num_epochs_server=2, lr=0.9, lr_patience=1)
+    for backend in (Arithmetic, OneByOne):
+        epochs = run(config, backend)[1].epochs
+        assert [(task.round_num, task.epoch, task.params.sigma[0]) for task in epochs] == [
+            (0, 0, 0), (0, 1, 10), (1, 0, 20), (1, 1, 30),
+        ]  # fmt: skip
+        # The validation after the first epoch sets the lowest loss; no later one is lower.
+        np.testing.assert_allclose([task.lr for task in epochs], [0.9, 0.9, 0.3, 0.1])
 
 
 def test_a_clients_learning_rate_lasts_between_its_rounds() -> None:
@@ -244,7 +257,9 @@ def test_the_global_models_validation_may_decide_on_everybodys_learning_rate(sce
     config = replace(LC, task=f"{scenario}-biid-c10", lr_signal="server", **federation)
     rounds, backend = run(config)
     # Round 0 sets the lowest loss; no later one is lower, and patience is 1. New clients start at the present rate.
-    for number, lr in enumerate([0.9, 0.9, 0.3, 0.1, 0.1 / 3]):
+    lrs = [0.9, 0.9, 0.3, 0.1, 0.1 / 3]
+    assert [task.lr for task in backend.epochs] == pytest.approx(lrs if scenario == "ls" else [])
+    for number, lr in enumerate(lrs):
         assert [task.plateau.lr for task in backend.tasks if task.round_num == number] == pytest.approx([lr, lr])
     assert all(record.global_valid == Score(1.0, 0.3) for record, _ in rounds)
     assert rounds[-1][1].plateau.lr == pytest.approx(0.1 / 9)

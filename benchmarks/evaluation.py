@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.measure import c10_partitions, machine, median, ratio, seconds
+from benchmarks.measure import arguments, c10_partitions, machine, median, ratio, seconds
 
 REPEATS = {"alexnet": 7, "resnet9": 3}
 
@@ -39,6 +39,7 @@ def main() -> None:
     if len(sys.argv) == 3:
         measure(*sys.argv[1:])
         return
+    arguments(__doc__).parse_args()
     print(f"\nEvaluation on one thread: weights loaded, scored, scores read. {machine()}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         c10_partitions("lc-biid-c10", Path(folder))

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.measure import arguments
 from data import readers, sources
 
 REPEATS = 5
@@ -38,6 +39,7 @@ def seconds(work) -> float:  # type: ignore[no-untyped-def]
 
 
 def main() -> None:
+    arguments(__doc__).parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         source = find_source(folder)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
-from benchmarks.measure import c10_partitions, in_turn, machine, median, ratio, running_rounds
+from benchmarks.measure import arguments, c10_partitions, in_turn, machine, median, ratio, running_rounds
 from fedmatch_tf.config import make_config
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = arguments(__doc__)
     parser.add_argument("--arch", default="alexnet")
     parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import functools
 import os
 import platform
@@ -16,6 +17,11 @@ from typing import Any, Callable
 
 import joblib
 import numpy as np
+
+
+def arguments(text: str | None) -> argparse.ArgumentParser:
+    """A command's parser, with a module's text as its help."""
+    return argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
 def machine() -> str:

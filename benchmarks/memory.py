@@ -68,6 +68,9 @@ def main() -> None:
     if len(sys.argv) == 3:
         print(measure(int(sys.argv[1]), sys.argv[2]))
         return
+    from benchmarks.measure import arguments
+
+    arguments(__doc__).parse_args()
     model = 2 * 4 * WEIGHTS
     print(f"Server's peak memory, {COHORT} clients a round, a model of {model / 1e6:.0f} MB (sigma and psi)")
     for store in ("disk", "memory"):

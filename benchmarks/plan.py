@@ -64,8 +64,9 @@ def main() -> None:
     if len(sys.argv) == 4:
         print(json.dumps(measure(*map(int, sys.argv[1:]))))
         return
-    from benchmarks.measure import machine
+    from benchmarks.measure import arguments, machine
 
+    arguments(__doc__).parse_args()
     print(f"The server's side of a round, uploads made up. {machine()}")
     found = {}
     for size in SIZES:

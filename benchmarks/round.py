@@ -9,7 +9,6 @@ a pass, by part. Memory: a worker's peak over the bare loop's.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import resource
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.bare import FULL, Bare, num_images, shares
-from benchmarks.measure import Parts, c10_partitions, machine, median, ratio
+from benchmarks.measure import Parts, arguments, c10_partitions, machine, median, ratio
 from fedmatch_tf import checkpoint, runs, server, simulation, store, wire
 from fedmatch_tf import machine as machine_settings
 from fedmatch_tf.backends import sharing
@@ -119,7 +118,7 @@ def measure_server(clock: Callable[[], float]) -> tuple[Parts, Parts]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = arguments(__doc__)
     parser.add_argument("--arch", default="resnet9")
     parser.add_argument("--task", default="lc-biid-c10")
     parser.add_argument("--rounds", type=int, default=3)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.measure import machine, median, ratio, seconds
+from benchmarks.measure import arguments, machine, median, ratio, seconds
 from benchmarks.memory import MadeUp
 from fedmatch_tf import helpers, runs, schedule, server, simulation
 from fedmatch_tf.config import make_config
@@ -51,6 +51,7 @@ def select(neighbours: helpers.Neighbours, cohort: Sequence[int], new: Mapping[i
 
 
 def main() -> None:
+    arguments(__doc__).parse_args()
     print(f"\n{COHORT} of many clients, a network of {WEIGHTS} weights. {machine()}", flush=True)
     rng = np.random.default_rng(0)
     tasks: dict[int, list[float]] = {}

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import c10_partitions, machine, median, ratio, seconds
+from benchmarks.measure import arguments, c10_partitions, machine, median, ratio, seconds
 
 REPEATS = 5
 ARCH = "resnet9"
@@ -91,6 +91,7 @@ def main() -> None:
     if sys.argv[1:2] == ["bare"]:
         bare_start()
         return
+    arguments(__doc__).parse_args()
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     print(f"\nStart of lc-biid-c10, {ARCH}, partitions present. {machine()}", flush=True)
     with tempfile.TemporaryDirectory() as name:

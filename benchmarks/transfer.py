@@ -6,7 +6,6 @@ no time, so what is measured is the way there and back. Needs requirements-ray.t
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.measure import machine, median, ratio, seconds
+from benchmarks.measure import arguments, machine, median, ratio, seconds
 from fedmatch_tf import wire
 from fedmatch_tf.backends.choose import decide, open_backend
 from fedmatch_tf.config import Config, make_config
@@ -53,7 +52,7 @@ def one_round(backend: Any, params: Params) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = arguments(__doc__)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--ray-address", help="a running cluster as well")
     given = parser.parse_args()

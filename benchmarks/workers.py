@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.measure import c10_partitions, in_turn, machine, median, ratio, running_rounds
+from benchmarks.measure import arguments, c10_partitions, in_turn, machine, median, ratio, running_rounds
 from fedmatch_tf import machine as machine_settings
 from fedmatch_tf.config import make_config
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = arguments(__doc__)
     parser.add_argument("--arch", default="alexnet")
     parser.add_argument("--task", default="lc-biid-c10")
     parser.add_argument("--rounds", type=int, default=3)

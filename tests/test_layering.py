@@ -38,7 +38,12 @@ LAYERS = [
     {"fedmatch_tf.client", "fedmatch_tf.server"},
     {"fedmatch_tf.worker", "fedmatch_tf.simulation", "fedmatch_tf.checkpoint"},
     {"fedmatch_tf.partitions"},
-    {"fedmatch_tf.backends", "fedmatch_tf.backends.failure", "fedmatch_tf.backends.sharing"},
+    {
+        "fedmatch_tf.backends",
+        "fedmatch_tf.backends.failure",
+        "fedmatch_tf.backends.sharing",
+        "fedmatch_tf.backends.temporary",
+    },
     {"fedmatch_tf.backends.pool"},
     {"fedmatch_tf.backends.inline", "fedmatch_tf.backends.process", "fedmatch_tf.backends.ray"},
     {"fedmatch_tf.backends.choose"},

@@ -191,10 +191,21 @@ def test_a_killed_command_goes_on_to_the_same_end(
     wait_for(process, lambda: any(path.read_text() for path in tmp_path.glob("outputs/logs/*/rounds.jsonl")))
     process.kill()
     finish(process)
-    for path in leftovers(process):  # nobody was there to remove them
-        shutil.rmtree(path, ignore_errors=True)
+    assert leftovers(process)  # nobody was there to remove them
+    for node in cluster.nodes:
+        wait_for(node, lambda node=node: not session(node.pid, b"ray::_Actor"))
     (folder,) = (tmp_path / "outputs" / "logs").iterdir()
     assert content(run(tmp_path, f"resume={folder}", *then)) == inline.end
+    assert leftovers(process) == []
+
+
+def test_more_workers_than_the_cluster_has_room_for_are_told(
+    cluster: Cluster, inline: Expected, tmp_path: Path
+) -> None:
+    code, out, errors = finish(start(tmp_path, *inline.settings, *on(cluster), "workers=5"))
+    assert code == 0, errors
+    assert "Ray cluster of 2 nodes: 5 workers with 1 CPU each, of which 2 have room" in errors
+    assert content(tmp_path / out.splitlines()[-1]) == inline.end
 
 
 def test_a_quick_second_interrupt_is_heard(cluster: Cluster, inline: Expected, tmp_path: Path) -> None:

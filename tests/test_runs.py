@@ -164,7 +164,12 @@ def wait_until_it_goes_on(process: subprocess.Popen[str]) -> None:
         pass
 
 
-def test_the_parent_alone_killed_takes_its_workers_along(lc: list[str], tmp_path: Path) -> None:
+def test_the_parent_alone_killed_takes_its_workers_along(
+    lc: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
     process = start(tmp_path, *lc, "workers=2", seconds=30)
     wait_for(process, lambda: list(tmp_path.glob("outputs/logs/*/config.json")))
     time.sleep(0.5)
@@ -176,6 +181,9 @@ def test_the_parent_alone_killed_takes_its_workers_along(lc: list[str], tmp_path
     code, _, _ = finish(process)  # checks that nothing is left
     assert code == -signal.SIGKILL
     assert set(Path("/dev/shm").glob("psm_*")) <= memory
+    assert len(list(temporary.iterdir())) == 1  # nobody was there to remove it
+    run(tmp_path, *lc, "workers=2")
+    assert list(temporary.iterdir()) == []
 
 
 def test_a_worker_killed_from_outside_in_mid_round_is_replaced(

@@ -11,17 +11,16 @@ import faulthandler
 import multiprocessing
 import os
 import resource
-import shutil
 import signal
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from multiprocessing import connection, resource_tracker
 from typing import Any
 
-from fedmatch_tf.backends import sharing
+from fedmatch_tf.backends import sharing, temporary
 from fedmatch_tf.backends.failure import Failure
 from fedmatch_tf.backends.pool import Done, Pool, Ready, Slot
 
@@ -60,11 +59,11 @@ class ProcessBackend(Pool[_Slot]):
     ) -> None:
         super().__init__([_Slot(number, given) for number, given in enumerate(environments)], tries, note)
         self._make_worker, self._timeout = make_worker, timeout
-        self._packer, self._temporary = sharing.Packer(), ""
+        self._packer, self._temporary, self._stack = sharing.Packer(), "", ExitStack()
 
     def __enter__(self) -> ProcessBackend:
         _allow_descriptors()
-        self._temporary = tempfile.mkdtemp(prefix="fedmatch-")
+        self._temporary = self._stack.enter_context(temporary.new_folder())
         try:
             for slot in self._slots:
                 self._start(slot)
@@ -76,7 +75,7 @@ class ProcessBackend(Pool[_Slot]):
     def __exit__(self, *_: Any) -> None:
         for slot in self._slots:
             self._stop(slot)
-        shutil.rmtree(self._temporary, ignore_errors=True)
+        self._stack.close()
 
     def _start(self, slot: _Slot) -> None:
         """A new process in the slot. Ctrl-C is for this process alone: the worker is born with it blocked."""

@@ -16,7 +16,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -38,7 +38,7 @@ import data
 import fedmatch_tf
 from data.errors import DataError
 from data.loader import open_partitions
-from fedmatch_tf.backends import sharing
+from fedmatch_tf.backends import sharing, temporary
 from fedmatch_tf.backends.failure import Failure
 from fedmatch_tf.backends.pool import Done, Pool, Ready, Slot
 from fedmatch_tf.config import Config, ConfigError
@@ -48,6 +48,7 @@ from fedmatch_tf.tasks import TrainingError
 
 MakeWorker = Callable[..., Any]
 _CARRIED = ("TF_", "XLA_", "FEDMATCH_")  # variables of the command that its workers have, wherever they are
+_PARENT = "/tmp"  # of folders on every node: Ray's sockets need a short path
 _GRACE = 5.0  # seconds for an idle worker to end, or for a cluster to take a connection
 _SLICE = 0.2  # seconds to wait in one go: Ctrl-C is heard in between
 _NOTICE = 30.0  # seconds without a worker before the user is told why nothing happens
@@ -55,18 +56,26 @@ _NOTICE = 30.0  # seconds without a worker before the user is told why nothing h
 
 def num_workers(config: Config) -> int:
     """How many workers the cluster that is running has room for, as far as the run has use for them."""
-    with _connected(config):
-        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     threads = config.threads_per_worker or 1
-    gpus = sum(int(node.get("GPU", 0)) for node in nodes)
-    room = gpus or sum(int(node.get("CPU", 0)) // threads for node in nodes)
+    with _connected(config):
+        room = _room(threads)
+        cpus = [int(node.get("CPU", 0)) for node in _resources()]
     if not room:
-        cpus = [int(node.get("CPU", 0)) for node in nodes]
         raise ConfigError(
             f"--threads-per-worker: expected a GPU, or no more threads than a node has CPUs; {threads} are wanted (if "
-            f" not given: this machine's cores / clients a round), the nodes have {', '.join(map(str, cpus))} CPUs"
+            f"not given: this machine's cores / clients a round), the nodes have {', '.join(map(str, cpus))} CPUs"
         )
     return min(room, config.clients_per_round)
+
+
+def _room(threads: int) -> int:
+    """How many workers the cluster's nodes can have at once: one a GPU, or one for so many CPUs of a node."""
+    gpus = sum(int(node.get("GPU", 0)) for node in _resources())
+    return gpus or sum(int(node.get("CPU", 0)) // threads for node in _resources())
+
+
+def _resources() -> list[Mapping[str, float]]:
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
 class RayBackend(Pool["_Slot"]):
@@ -99,9 +108,10 @@ class RayBackend(Pool["_Slot"]):
                 slot.actor = actors.remote(_variables(on_gpus, os.environ), self._folder)
                 self._greet(slot)
             if self._config.ray_address:
-                alive = sum(node["Alive"] for node in ray.nodes())
                 each = "a GPU" if on_gpus else f"{needs['num_cpus']} CPU{'s' if needs['num_cpus'] > 1 else ''}"
-                self._note(f"Ray cluster of {alive} nodes: {len(self._slots)} workers with {each} each")
+                here, room = len(_resources()), _room(self._config.threads_per_worker or 1)
+                limit = f", of which {room} have room" if room < len(self._slots) else ""
+                self._note(f"Ray cluster of {here} nodes: {len(self._slots)} workers with {each} each{limit}")
             self._connection = stack.pop_all()
         return self
 
@@ -229,7 +239,8 @@ class _Actor:
 
     def __init__(self, environment: Mapping[str, str], folder: str) -> None:
         os.environ.update(environment)
-        Path(folder).mkdir(exist_ok=True)
+        temporary.sweep(Path(folder).parent)
+        temporary.hold(Path(folder))
         tempfile.tempdir = folder  # for TensorFlow, which leaves files when it is killed
         self._worker: Any = None
 
@@ -335,45 +346,59 @@ def _connected(config: Config) -> Iterator[str]:
     """A connection to the cluster that is running, or a cluster of this machine; a folder for files that go with it."""
     ray._private.worker._worker_logs_enabled = False  # for more of Ray's remarks
     code = [str(Path(package.__file__ or "").parent) for package in (fedmatch_tf, data)]
-    common: dict[str, Any] = {
-        "runtime_env": {"py_modules": code}, "log_to_driver": False, "logging_level": logging.ERROR,
-    }  # fmt: skip
-    if config.ray_address:
-        try:
-            address = services.canonicalize_bootstrap_address_or_die(config.ray_address)
-            _check_answers(address)
-            with _no_stderr():
-                ray.init(address, **common)
-        except (OSError, RuntimeError, ValueError) as error:
-            raise ConfigError(
-                f"--ray-address: expected a running Ray cluster of which this machine is a node, received "
-                f"{config.ray_address} ({' '.join(str(error).split())}). See docs/CLUSTER.md"
-            ) from error
-        try:
-            yield f"/tmp/fedmatch-ray-{os.getpid()}-{time.time_ns()}"
-        finally:
-            ray.shutdown()
-        return
-    folder = tempfile.mkdtemp(prefix=f"fedmatch-ray-{os.getpid()}-", dir="/tmp")  # sockets need a short path
-    before = os.environ.get("CUDA_VISIBLE_DEVICES")
-    try:
-        if config.gpu is not None:  # the GPUs that this cluster has
-            seen = [worker_variables(gpu, os.environ)["CUDA_VISIBLE_DEVICES"] for gpu in config.gpu]
-            os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(seen)
-        with _no_stderr():
-            ray.init(
-                "local",
-                num_cpus=(config.workers or 1) * (config.threads_per_worker or 1),
-                num_gpus=len(config.gpu or ()),
-                include_dashboard=False,
-                _temp_dir=folder,
-                **common,
-            )
+    how = {"runtime_env": {"py_modules": code}, "log_to_driver": False, "logging_level": logging.ERROR}
+    name = f"ray-{os.getpid()}-"
+    with ExitStack() as stack:
+        if config.ray_address:
+            folder = f"{_PARENT}/{temporary.PREFIX}{name}{time.time_ns()}"  # made by those who need it, on every node
+            stack.callback(ray.shutdown)
+            _join(config.ray_address, how)
+        else:
+            folder = stack.enter_context(temporary.new_folder(name, _PARENT))
+            stack.enter_context(_visible(config.gpu))
+            stack.callback(ray.shutdown)
+            _start(config, folder, how)
         yield folder
+
+
+def _join(address: str, how: Mapping[str, Any]) -> None:
+    """Connects to a running cluster."""
+    try:
+        found = services.canonicalize_bootstrap_address_or_die(address)
+        _check_answers(found)
+        with _no_stderr():
+            ray.init(found, **how)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ConfigError(
+            f"--ray-address: expected a running Ray cluster of which this machine is a node, received {address} "
+            f"({' '.join(str(error).split())}). See docs/CLUSTER.md"
+        ) from error
+
+
+def _start(config: Config, folder: str, how: Mapping[str, Any]) -> None:
+    """Starts a cluster of this machine that has room for the workers and nothing else."""
+    with _no_stderr():
+        ray.init(
+            "local",
+            num_cpus=(config.workers or 1) * (config.threads_per_worker or 1),
+            num_gpus=len(config.gpu or ()),
+            include_dashboard=False,
+            _temp_dir=folder,
+            **how,
+        )
+
+
+@contextmanager
+def _visible(gpus: Sequence[int] | None) -> Iterator[None]:
+    """The GPUs that a cluster of this machine has."""
+    before = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if gpus is not None:
+        seen = [worker_variables(gpu, os.environ)["CUDA_VISIBLE_DEVICES"] for gpu in gpus]
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(seen)
+    try:
+        yield
     finally:
-        ray.shutdown()
-        if config.gpu is not None:
+        if before is not None:
+            os.environ["CUDA_VISIBLE_DEVICES"] = before
+        elif gpus is not None:
             os.environ.pop("CUDA_VISIBLE_DEVICES")
-            if before is not None:
-                os.environ["CUDA_VISIBLE_DEVICES"] = before
-        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,65 @@
+"""Folders for a run's temporary files, which go with the run; those of a run that was killed go with the next one.
+
+Every process that uses such a folder holds a lock in it, which the system takes back when the process ends, however
+that happens.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+PREFIX = "fedmatch-"
+_MARK = ".fedmatch_tf-in-use-"
+
+
+@contextmanager
+def new_folder(name: str = "", parent: str | None = None) -> Iterator[str]:
+    """A folder that is removed in the end.
+
+    Args:
+        name: the beginning of its name.
+        parent: where it is, if not where the system has temporary files.
+    """
+    sweep(Path(parent or tempfile.gettempdir()))
+    folder = tempfile.mkdtemp(prefix=f"{PREFIX}{name}", dir=parent)
+    lock = hold(Path(folder))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def hold(folder: Path) -> int:
+    """Makes the folder, unless it is there, and keeps it from being swept.
+
+    Returns: a descriptor; when that is closed, or the process ends, the folder is free.
+    """
+    folder.mkdir(exist_ok=True)
+    lock, name = tempfile.mkstemp(dir=folder)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    Path(name).rename(folder / f"{_MARK}{Path(name).name}")  # nobody finds it unlocked
+    return lock
+
+
+def sweep(parent: Path) -> None:
+    """Removes the folders there that are held no more; others are not touched, whatever they are called."""
+    for folder in parent.glob(f"{PREFIX}*"):
+        marks = list(folder.glob(f"{_MARK}*"))
+        if marks and not any(map(_is_held, marks)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_held(mark: Path) -> bool:
+    try:
+        with mark.open("rb+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # by a process, or another user's, or just removed by someone else
+        return True
+    return False

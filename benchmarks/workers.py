@@ -23,7 +23,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         c10_partitions(given.task, Path(name))
         base = make_config(
-            given.task, arch=given.arch, dataset_path=name, output_path=name, num_rounds=given.rounds + 1,
+            given.task, arch=given.arch, dataset_path=name, output_path=name, num_rounds=given.rounds + 2,
             lr_signal=given.lr_signal,
         )  # fmt: skip
         chosen = machine_settings.fill_in(base)

@@ -53,7 +53,7 @@ def run(
         to_score: list[EvalTask] = []  # what clients leave to others
         for result in backend.map(_client_tasks(config, state, store, active, round_num, helpers, to_score)):
             if isinstance(result, ClientResult):
-                results.append(result)
+                results.append(result._replace(theta=None))
                 evaluated += result.scored
                 to_score += _client_eval_tasks(config, round_num, result)
             else:
@@ -149,7 +149,8 @@ def _epoch_ahead(config: Config, round_num: int) -> bool:
 
     It needs nothing that those scores say, unless they decide on its learning rate.
     """
-    return config.scenario == "ls" and config.lr_signal == "client" and round_num < config.num_rounds
+    trains = config.scenario == "ls" and config.num_epochs_server > 0 and round_num < config.num_rounds
+    return trains and config.lr_signal == "client"
 
 
 def _last_tasks(config: Config, state: ServerState, to_score: Sequence[EvalTask]) -> Iterator[ServerTask | EvalTask]:

@@ -53,7 +53,7 @@ def processes() -> Iterator[Process]:
     """Those that run on this machine; one that ends while it is looked at is left out."""
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            state, parent, _, session, *_ = (path / "stat").read_text().rsplit(")", 1)[1].split()
+            state, parent, _, session, *_ = (path / "stat").read_text(errors="replace").rsplit(")", 1)[1].split()
             command = (path / "cmdline").read_bytes()
             if state != "Z":
                 yield Process(int(path.name), int(parent), int(session), command)

@@ -27,7 +27,7 @@ from fedmatch_tf.config import Config, ConfigError, make_config
 from fedmatch_tf.partitions import ensure_partitions
 from fedmatch_tf.tasks import InitTask
 from tests.conftest import kill, session
-from tests.test_runs import SETTINGS, content, finish, run, start, wait_for
+from tests.test_runs import SETTINGS, content, finish, run, start, wait_for, wait_for_line
 
 ROUND_2 = "fault-1-3"  # client 3 takes part in the second round
 RAY = Path(sys.executable).with_name("ray")
@@ -132,22 +132,24 @@ def test_a_cluster_of_two_nodes_ends_as_inline(data: str, cluster: Cluster, inli
 @pytest.mark.parametrize(
     ("fault", "how", "told"),
     [
-        ("kill", "workers=2", "round 2, client 3: WorkerDied: died ("),
-        ("kill", "workers=1", "Worker 0 has a place again"),  # nobody else has what was shipped
-        ("raise", "workers=2", "ValueError: a fault that was asked for"),  # the last line of the remote traceback
-        (
-            "hang",
-            "workers=2",
-            "TimeoutError: no answer for 3 seconds (--task-timeout); trying again",
-        ),
+        ("kill", ["workers=2"], "round 2, client 3: WorkerDied: died ("),
+        ("kill", ["workers=1"], "Worker 0 has a place again"),  # nobody else has what was shipped
+        ("raise", ["workers=2"], "ValueError: a fault that was asked for"),  # the last line of the remote traceback
+        ("hang", ["task_timeout=8"], "TimeoutError: no answer for 8 seconds (--task-timeout); trying again"),
     ],
 )
 def test_a_fault_changes_nothing_but_the_time(
-    fault: str, how: str, told: str, cluster: Cluster, inline: Expected, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fault: str,
+    how: list[str],
+    told: str,
+    cluster: Cluster,
+    inline: Expected,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("FEDMATCH_FAULTS", str(tmp_path))
     (tmp_path / ROUND_2).write_text(fault)
-    process = start(tmp_path, *inline.settings, *on(cluster), "ray_data=ship", "task_timeout=3", how)
+    process = start(tmp_path, *inline.settings, *on(cluster), "ray_data=ship", *how)
     code, out, errors = finish(process)
     assert code == 0, errors
     assert told in errors
@@ -185,13 +187,14 @@ def test_a_users_mistake_on_a_node_is_one_message(
 
 @pytest.mark.parametrize("then", [["backend=process"], []])
 def test_a_killed_command_goes_on_to_the_same_end(
-    then: list[str], cluster: Cluster, inline: Expected, tmp_path: Path
+    then: list[str], cluster: Cluster, inline: Expected, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("TMPDIR", "/tmp")  # where Ray's folders are, so that the process backend finds them
     process = start(tmp_path, *inline.settings, *on(cluster), seconds=0.3)
     wait_for(process, lambda: any(path.read_text() for path in tmp_path.glob("outputs/logs/*/rounds.jsonl")))
-    process.kill()
+    assert leftovers(process)
+    process.kill()  # nobody is there to remove them
     finish(process)
-    assert leftovers(process)  # nobody was there to remove them
     for node in cluster.nodes:
         wait_for(node, lambda node=node: not session(node.pid, b"ray::_Actor"))
     (folder,) = (tmp_path / "outputs" / "logs").iterdir()
@@ -212,7 +215,7 @@ def test_a_quick_second_interrupt_is_heard(cluster: Cluster, inline: Expected, t
     process = start(tmp_path, *inline.settings, *on(cluster), seconds=1000)  # no end of the round to wait for
     wait_for(process, lambda: cluster.actors(cluster.nodes[0]))
     process.send_signal(signal.SIGINT)
-    time.sleep(0.4)
+    wait_for_line(process, "Stopping after this round")
     process.send_signal(signal.SIGINT)
     code, _, errors = finish(process)
     assert code == 130

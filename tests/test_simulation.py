@@ -109,6 +109,12 @@ def test_every_epoch_of_the_server_runs_once_with_the_weights_and_the_learning_r
         np.testing.assert_allclose([task.lr for task in epochs], [0.9, 0.9, 0.3, 0.1])
 
 
+def test_a_server_without_epochs_does_not_train() -> None:
+    _, backend = run(make_config("ls-biid-c10", model="fedavg-sl", num_clients=2, num_rounds=2, num_epochs_server=0))
+    assert backend.epochs == []
+    assert len(backend.tasks) == 4
+
+
 def test_a_clients_learning_rate_lasts_between_its_rounds() -> None:
     _, backend = run(LC)
     lrs = [task.plateau.lr for task in backend.tasks if task.client == 1]

@@ -50,6 +50,7 @@ MakeWorker = Callable[..., Any]
 _CARRIED = ("TF_", "XLA_", "FEDMATCH_")  # variables of the command that its workers have, wherever they are
 _PARENT = "/tmp"  # of folders on every node: Ray's sockets need a short path
 _GRACE = 5.0  # seconds for an idle worker to end, or for a cluster to take a connection
+_REMOVAL = 30.0  # seconds for nodes to remove a folder: each may have to start a process for that
 _SLICE = 0.2  # seconds to wait in one go: Ctrl-C is heard in between
 _NOTICE = 30.0  # seconds without a worker before the user is told why nothing happens
 
@@ -117,7 +118,6 @@ class RayBackend(Pool["_Slot"]):
 
     def __exit__(self, *_: Any) -> None:
         if self._cut_off:  # Ray would end this process in the middle of a call
-            self._connection.pop_all()
             return
         with self._connection, suppress(RayError, ConnectionError):
             for slot in self._slots:
@@ -173,7 +173,7 @@ class RayBackend(Pool["_Slot"]):
                 yield calls[call], answer
         now = time.monotonic()
         for slot in calls.values():
-            if slot.call is not None and slot.deadline <= now:
+            if slot.call is not None and slot.deadline <= now and not ray.wait([slot.call], timeout=0)[0]:
                 slot.call = None
                 text = f"no answer for {self._config.task_timeout:g} seconds (--task-timeout)"
                 yield slot, Failure("TimeoutError", text, "")
@@ -239,8 +239,8 @@ class _Actor:
 
     def __init__(self, environment: Mapping[str, str], folder: str) -> None:
         os.environ.update(environment)
-        temporary.sweep(Path(folder).parent)
         temporary.hold(Path(folder))
+        temporary.sweep(Path(folder).parent)
         tempfile.tempdir = folder  # for TensorFlow, which leaves files when it is killed
         self._worker: Any = None
 
@@ -338,7 +338,7 @@ def _remove_everywhere(folder: str) -> None:
         for node in ray.nodes()
         if node["Alive"]
     ]
-    ray.wait(removals, num_returns=len(removals), timeout=_GRACE)
+    ray.wait(removals, num_returns=len(removals), timeout=_REMOVAL)
 
 
 @contextmanager
@@ -351,8 +351,8 @@ def _connected(config: Config) -> Iterator[str]:
     with ExitStack() as stack:
         if config.ray_address:
             folder = f"{_PARENT}/{temporary.PREFIX}{name}{time.time_ns()}"  # made by those who need it, on every node
-            stack.callback(ray.shutdown)
             _join(config.ray_address, how)
+            stack.callback(ray.shutdown)
         else:
             folder = stack.enter_context(temporary.new_folder(name, _PARENT))
             stack.enter_context(_visible(config.gpu))

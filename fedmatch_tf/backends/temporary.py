@@ -1,7 +1,7 @@
 """Folders for a run's temporary files, which go with the run; those of a run that was killed go with the next one.
 
-Every process that uses such a folder holds a lock in it, which the system takes back when the process ends, however
-that happens.
+Whoever makes such a folder holds a lock in it, which the system takes back when the process ends, however that
+happens.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 PREFIX = "fedmatch-"
@@ -28,12 +28,10 @@ def new_folder(name: str = "", parent: str | None = None) -> Iterator[str]:
     """
     sweep(Path(parent or tempfile.gettempdir()))
     folder = tempfile.mkdtemp(prefix=f"{PREFIX}{name}", dir=parent)
-    lock = hold(Path(folder))
-    try:
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        stack.callback(os.close, hold(Path(folder)))
         yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
 
 
 def hold(folder: Path) -> int:
@@ -51,9 +49,10 @@ def hold(folder: Path) -> int:
 def sweep(parent: Path) -> None:
     """Removes the folders there that are held no more; others are not touched, whatever they are called."""
     for folder in parent.glob(f"{PREFIX}*"):
-        marks = list(folder.glob(f"{_MARK}*"))
-        if marks and not any(map(_is_held, marks)):
-            shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):  # someone else is removing it
+            marks = list(folder.glob(f"{_MARK}*"))
+            if marks and not any(map(_is_held, marks)):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_held(mark: Path) -> bool:

@@ -136,8 +136,14 @@ def test_a_cluster_of_two_nodes_ends_as_inline(data: str, cluster: Cluster, inli
     [
         ("kill", ["workers=2"], "round 2, client 3: WorkerDied: died ("),
         ("kill", ["workers=1"], "Worker 0 has a place again"),  # nobody else has what was shipped
-        ("raise", ["workers=2"], "ValueError: a fault that was asked for"),  # the last line of the remote traceback
-        ("hang", ["task_timeout=8"], "TimeoutError: no answer for 8 seconds (--task-timeout); trying again"),
+        # The last line of the remote traceback.
+        pytest.param("raise", ["workers=2"], "ValueError: a fault that was asked for", marks=pytest.mark.slow),
+        pytest.param(
+            "hang",
+            ["task_timeout=8"],
+            "TimeoutError: no answer for 8 seconds (--task-timeout); trying again",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_fault_changes_nothing_but_the_time(
@@ -160,6 +166,7 @@ def test_a_fault_changes_nothing_but_the_time(
     assert leftovers(process) == []
 
 
+@pytest.mark.slow
 def test_what_always_fails_says_where_and_a_resumed_run_ends_as_inline(
     cluster: Cluster, inline: Expected, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,6 +194,7 @@ def test_a_users_mistake_on_a_node_is_one_message(
     assert leftovers(process) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("then", [["backend=process"], []])
 def test_a_killed_command_goes_on_to_the_same_end(
     then: list[str], cluster: Cluster, inline: Expected, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -224,6 +232,7 @@ def test_a_quick_second_interrupt_is_heard(cluster: Cluster, inline: Expected, t
     assert "The last checkpoint is after 0 of 5 rounds" in errors
 
 
+@pytest.mark.slow
 def test_the_tasks_of_a_lost_node_run_elsewhere_and_a_new_node_is_used(
     cluster: Cluster, inline: Expected, tmp_path: Path
 ) -> None:
@@ -243,6 +252,7 @@ def test_the_tasks_of_a_lost_node_run_elsewhere_and_a_new_node_is_used(
     assert content(tmp_path / out.splitlines()[-1]) == content(expected)
 
 
+@pytest.mark.slow
 def test_a_node_that_does_not_see_the_data_is_named(cluster: Cluster, inline: Expected, tmp_path: Path) -> None:
     # A path that leads into the directory of whoever asks: this command's, or another that the cluster was started in.
     here = "dataset_path=/proc/self/cwd/data"

@@ -156,7 +156,7 @@ needs_ray = pytest.mark.skipif(
     [
         ("lc-biid-own", "process", 2),
         ("ls-bimb-own", "process", 2),
-        pytest.param("lc-biid-own", "ray", 2, marks=needs_ray),
+        pytest.param("lc-biid-own", "ray", 2, marks=[needs_ray, pytest.mark.slow]),
         pytest.param("ls-bimb-own", "ray", 2, marks=[needs_ray, pytest.mark.slow]),
         pytest.param("lc-biid-own", "process", 3, marks=pytest.mark.slow),
         pytest.param("ls-bimb-own", "process", 3, marks=pytest.mark.slow),
@@ -172,6 +172,7 @@ def test_the_result_is_the_same_bit_for_bit_whoever_computes_it(
     assert any(line["helpers"] for line in rounds(ours))
 
 
+@pytest.mark.slow
 def test_a_run_killed_in_mid_round_goes_on_to_the_same_bits(
     source: Path, tmp_path: Path, inline_runs: dict[str, Path]
 ) -> None:

@@ -94,7 +94,7 @@ def _check_work(
 
 
 def _say_without_effect(config: Config, given: dict[str, Any]) -> None:
-    """A flag that does nothing is no error, but somebody expects something of it."""
+    """A flag that does nothing: somebody expects something of it, so a note; an error if the run would be elsewhere."""
     for name in ("ray_address", "ray_data"):
         if name in given and config.backend != "ray":
             raise ConfigError(f"{flag(name)}: is for --backend ray, received --backend {config.backend}")

@@ -34,7 +34,7 @@ def run(
 ) -> Iterator[tuple[RoundRecord, ServerState]]:
     """Runs the rounds that are left; yields each round's record and the state after it."""
     neighbours = Neighbours(state.embeddings)
-    trained: ServerResult | None = None
+    trained: ServerResult | None = None  # the next epoch, if it was run ahead
     for round_num in range(state.rounds_done, config.num_rounds):
         begin = time.monotonic()
         scores: Scores = {}

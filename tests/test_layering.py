@@ -44,7 +44,7 @@ LAYERS = [
         "fedmatch_tf.backends.sharing",
         "fedmatch_tf.backends.temporary",
     },
-    {"fedmatch_tf.backends.pool"},
+    {"fedmatch_tf.backends.pool", "fedmatch_tf.backends.cluster"},
     {"fedmatch_tf.backends.inline", "fedmatch_tf.backends.process", "fedmatch_tf.backends.ray"},
     {"fedmatch_tf.backends.choose"},
     {"fedmatch_tf.runs"},
@@ -87,7 +87,7 @@ ONLY_IN: dict[str, set[str]] = {
         "fedmatch_tf.client",
         "fedmatch_tf.worker",
     },
-    "ray": {"fedmatch_tf.backends.ray"},
+    "ray": {"fedmatch_tf.backends.cluster", "fedmatch_tf.backends.ray"},
     "PIL": {"data.readers", "data.sources"},
     "argparse": {"parser"},
 }

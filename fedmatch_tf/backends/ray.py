@@ -1,4 +1,4 @@
-"""Tasks in actors of a Ray cluster: one that is running, or one that lasts as long as the run.
+"""Tasks in actors of a Ray cluster (cluster.py).
 
 Ray places the actors, one for each GPU or so many CPUs; it starts a dead one again, on another node if its own is lost;
 and it carries the weights: an array that several tasks need is stored once and reaches a node once. A task whose actor
@@ -7,38 +7,25 @@ died is not left to wait for that actor's return, for which there may be no room
 
 from __future__ import annotations
 
-import logging
 import os
 import pickle
 import re
-import shutil
-import socket
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would report to its makers
-os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # its remarks would come between our lines; faults are told
-os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # what a worker sees is for us to say
-
-import grpc
 import numpy as np
 import ray
-from ray._private import services
 from ray.exceptions import RayActorError, RayError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-import data
-import fedmatch_tf
 from data.errors import DataError
 from data.loader import open_partitions
-from fedmatch_tf.backends import sharing, temporary
+from fedmatch_tf.backends import cluster, sharing, temporary
 from fedmatch_tf.backends.failure import Failure
 from fedmatch_tf.backends.pool import Done, Pool, Ready, Slot
 from fedmatch_tf.config import Config, ConfigError
@@ -48,9 +35,6 @@ from fedmatch_tf.tasks import TrainingError
 
 MakeWorker = Callable[..., Any]
 _CARRIED = ("TF_", "XLA_", "FEDMATCH_")  # variables of the command that its workers have, wherever they are
-_PARENT = "/tmp"  # of folders on every node: Ray's sockets need a short path
-_GRACE = 5.0  # seconds for an idle worker to end, or for a cluster to take a connection
-_REMOVAL = 30.0  # seconds for nodes to remove a folder: each may have to start a process for that
 _SLICE = 0.2  # seconds to wait in one go: Ctrl-C is heard in between
 _NOTICE = 30.0  # seconds without a worker before the user is told why nothing happens
 
@@ -58,25 +42,15 @@ _NOTICE = 30.0  # seconds without a worker before the user is told why nothing h
 def num_workers(config: Config) -> int:
     """How many workers the cluster that is running has room for, as far as the run has use for them."""
     threads = config.threads_per_worker or 1
-    with _connected(config):
-        room = _room(threads)
-        cpus = [int(node.get("CPU", 0)) for node in _resources()]
+    with cluster.connected(config):
+        room = cluster.room(threads)
+        cpus = [int(node.get("CPU", 0)) for node in cluster.resources()]
     if not room:
         raise ConfigError(
             f"--threads-per-worker: expected a GPU, or no more threads than a node has CPUs; {threads} are wanted (if "
             f"not given: this machine's cores / clients a round), the nodes have {', '.join(map(str, cpus))} CPUs"
         )
     return min(room, config.clients_per_round)
-
-
-def _room(threads: int) -> int:
-    """How many workers the cluster's nodes can have at once: one a GPU, or one for so many CPUs of a node."""
-    gpus = sum(int(node.get("GPU", 0)) for node in _resources())
-    return gpus or sum(int(node.get("CPU", 0)) // threads for node in _resources())
-
-
-def _resources() -> list[Mapping[str, float]]:
-    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
 class RayBackend(Pool["_Slot"]):
@@ -100,7 +74,7 @@ class RayBackend(Pool["_Slot"]):
 
     def __enter__(self) -> RayBackend:
         with ExitStack() as stack:
-            self._folder = stack.enter_context(_connected(self._config))
+            self._folder = stack.enter_context(cluster.connected(self._config))
             on_gpus = bool(ray.cluster_resources().get("GPU"))
             needs = {"num_cpus": 0, "num_gpus": 1} if on_gpus else {"num_cpus": self._config.threads_per_worker or 1}
             actors = ray.remote(_Actor).options(max_restarts=-1, **needs)
@@ -110,7 +84,7 @@ class RayBackend(Pool["_Slot"]):
                 self._greet(slot)
             if self._config.ray_address:
                 each = "a GPU" if on_gpus else f"{needs['num_cpus']} CPU{'s' if needs['num_cpus'] > 1 else ''}"
-                here, room = len(_resources()), _room(self._config.threads_per_worker or 1)
+                here, room = len(cluster.resources()), cluster.room(self._config.threads_per_worker or 1)
                 limit = f", of which {room} have room" if room < len(self._slots) else ""
                 self._note(f"Ray cluster of {here} nodes: {len(self._slots)} workers with {each} each{limit}")
             self._connection = stack.pop_all()
@@ -123,7 +97,7 @@ class RayBackend(Pool["_Slot"]):
             for slot in self._slots:
                 ray.kill(slot.actor)
             if self._config.ray_address:
-                _remove_everywhere(self._folder)
+                cluster.remove_everywhere(self._folder)
 
     def map(self, tasks: Iterable[Any]) -> Iterator[Any]:
         """The results, each as soon as it is there."""
@@ -302,103 +276,3 @@ def _cause_of_death(error: RayActorError) -> str:
     """What Ray knows about it, in one line."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
     return f"died ({' '.join(text.split())})"
-
-
-def _check_answers(address: str) -> None:
-    """Raises OSError unless something like Ray listens there: Ray itself would try for minutes."""
-    host, port = address.rsplit(":", 1)
-    socket.create_connection((host, int(port)), _GRACE).close()
-    with grpc.insecure_channel(address) as channel:
-        try:
-            grpc.channel_ready_future(channel).result(_GRACE)
-        except grpc.FutureTimeoutError as error:
-            raise ConnectionError(f"what listens at {address} does not answer as Ray does") from error
-
-
-@contextmanager
-def _no_stderr() -> Iterator[None]:
-    """Ray's lower parts write there that they were told to be quiet."""
-    sys.stderr.flush()
-    saved, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
-        os.close(nowhere)
-
-
-def _remove_everywhere(folder: str) -> None:
-    """Removes the folder on every node, whoever made it there."""
-    removals = [
-        ray.remote(shutil.rmtree)
-        .options(num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False))
-        .remote(folder, ignore_errors=True)
-        for node in ray.nodes()
-        if node["Alive"]
-    ]
-    ray.wait(removals, num_returns=len(removals), timeout=_REMOVAL)
-
-
-@contextmanager
-def _connected(config: Config) -> Iterator[str]:
-    """A connection to the cluster that is running, or a cluster of this machine; a folder for files that go with it."""
-    ray._private.worker._worker_logs_enabled = False  # for more of Ray's remarks
-    code = [str(Path(package.__file__ or "").parent) for package in (fedmatch_tf, data)]
-    how = {"runtime_env": {"py_modules": code}, "log_to_driver": False, "logging_level": logging.ERROR}
-    name = f"ray-{os.getpid()}-"
-    with ExitStack() as stack:
-        if config.ray_address:
-            folder = f"{_PARENT}/{temporary.PREFIX}{name}{time.time_ns()}"  # made by those who need it, on every node
-            _join(config.ray_address, how)
-            stack.callback(ray.shutdown)
-        else:
-            folder = stack.enter_context(temporary.new_folder(name, _PARENT))
-            stack.enter_context(_visible(config.gpu))
-            stack.callback(ray.shutdown)
-            _start(config, folder, how)
-        yield folder
-
-
-def _join(address: str, how: Mapping[str, Any]) -> None:
-    """Connects to a running cluster."""
-    try:
-        found = services.canonicalize_bootstrap_address_or_die(address)
-        _check_answers(found)
-        with _no_stderr():
-            ray.init(found, **how)
-    except (OSError, RuntimeError, ValueError) as error:
-        raise ConfigError(
-            f"--ray-address: expected a running Ray cluster of which this machine is a node, received {address} "
-            f"({' '.join(str(error).split())}). See docs/CLUSTER.md"
-        ) from error
-
-
-def _start(config: Config, folder: str, how: Mapping[str, Any]) -> None:
-    """Starts a cluster of this machine that has room for the workers and nothing else."""
-    with _no_stderr():
-        ray.init(
-            "local",
-            num_cpus=(config.workers or 1) * (config.threads_per_worker or 1),
-            num_gpus=len(config.gpu or ()),
-            include_dashboard=False,
-            _temp_dir=folder,
-            **how,
-        )
-
-
-@contextmanager
-def _visible(gpus: Sequence[int] | None) -> Iterator[None]:
-    """The GPUs that a cluster of this machine has."""
-    before = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if gpus is not None:
-        seen = [worker_variables(gpu, os.environ)["CUDA_VISIBLE_DEVICES"] for gpu in gpus]
-        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(seen)
-    try:
-        yield
-    finally:
-        if before is not None:
-            os.environ["CUDA_VISIBLE_DEVICES"] = before
-        elif gpus is not None:
-            os.environ.pop("CUDA_VISIBLE_DEVICES")

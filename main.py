@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fedmatch_tf.config import Config
-    from fedmatch_tf.display import Progress
+    from fedmatch_tf.runs.display import Progress
     from parser import Command
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -26,7 +26,7 @@ BAD_PATH = (
 def main(arguments: Sequence[str]) -> int:
     """Runs the command and returns its exit code."""
     try:
-        from fedmatch_tf.environment import set_variables
+        from fedmatch_tf.backends.environment import set_variables
         from parser import parse
 
         set_variables()
@@ -49,7 +49,7 @@ def _failure(error: Exception) -> int:
     """Says what went wrong; a traceback only for our own defects."""
     from data.errors import DataError
     from fedmatch_tf.config import ConfigError
-    from fedmatch_tf.tasks import TrainingError
+    from fedmatch_tf.simulation.tasks import TrainingError
 
     if isinstance(error, (ConfigError, DataError, OSError, TrainingError)):
         print(f"main.py: error: {error}", file=sys.stderr)
@@ -61,21 +61,19 @@ def _failure(error: Exception) -> int:
 
 
 def _run(command: Command) -> int:
-    from fedmatch_tf.display import progress_for
+    from fedmatch_tf.runs.display import progress_for
 
     progress = progress_for(command.quiet)
     if command.config is not None and command.work_type == "gen_data":
         return gen_data(command.config, command.force, command.quiet, progress)
     if command.config is not None and command.work_type == "train":
-        from fedmatch_tf.training import train
+        from fedmatch_tf.runs.training import train
 
-        print(train(command.config, command.quiet, progress))
-        return DONE
+        return show(train(command.config, command.quiet, progress))
     if command.resume is not None:
-        from fedmatch_tf.training import resume
+        from fedmatch_tf.runs.training import resume
 
-        print(resume(Path(command.resume), command.given, command.quiet, progress))
-        return DONE
+        return show(resume(Path(command.resume), command.given, command.quiet, progress))
     if command.work_type == "reproduce":
         return reproduce(command, progress)
     output = Path(command.given.get("output_path", "outputs"))
@@ -90,9 +88,18 @@ def _run(command: Command) -> int:
     return DONE
 
 
+def show(run: Path) -> int:
+    """Prints a run's result, and its folder last."""
+    from fedmatch_tf.report.outcome import summary
+
+    print(summary(run))
+    print(run)
+    return DONE
+
+
 def reproduce(command: Command, progress: Progress) -> int:
     """Lists experiments, prints their commands, or runs one and reports on it."""
-    from fedmatch_tf import reproduce as reproduction
+    from fedmatch_tf.report import reproduce as reproduction
 
     if command.list_experiments:
         print(reproduction.list_experiments(command.seeds, command.given))
@@ -110,7 +117,7 @@ def gen_data(config: Config, force: bool, quiet: bool, progress: Progress) -> in
     from data.generator import generate
     from data.manifest import describe
     from data.sources import load_source
-    from fedmatch_tf.partitions import partition_spec
+    from fedmatch_tf.runs.partition_folder import partition_spec
 
     try:
         source = load_source(config.dataset, config.source, config.image_size, progress)

@@ -21,7 +21,7 @@ from fedmatch_tf.config import (
     settings,
     without_effect,
 )
-from fedmatch_tf.presets import COMMON
+from fedmatch_tf.config.tables import COMMON
 
 WORK_TYPES = ("train", "gen_data", "reproduce", "report", "compare")
 ALIASES = {"frac_clients": ["--frac-client"]}  # as the original's scripts write it
@@ -115,7 +115,7 @@ def _build() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="python main.py",
         description="FedMatch: federated semi-supervised learning with inter-client consistency and disjoint learning.",
-        epilog="Defaults shown as 'by task' come from the tables in fedmatch_tf/presets.py.",
+        epilog="Defaults shown as 'by task' come from the tables in fedmatch_tf/config/tables.py.",
         allow_abbrev=False,
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=34, width=120),
     )

@@ -18,12 +18,12 @@ class Bare:
     """Runs passes; a worker of the process backend, so that it starts as ours do."""
 
     def __init__(self, arch: str, threads: int) -> None:
-        from fedmatch_tf.environment import prepare
+        from fedmatch_tf.backends.environment import prepare
 
         prepare(threads)
         import tensorflow as tf
 
-        from fedmatch_tf import networks
+        from fedmatch_tf.core import networks
 
         model = networks.build_network(arch, (32, 32, 3), 10, decomposed=False)
         kernels = networks.sigmas(model)

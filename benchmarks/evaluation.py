@@ -15,11 +15,11 @@ REPEATS = {"alexnet": 7, "resnet9": 3}
 def measure(arch: str, folder: str) -> None:
     from benchmarks.bare import FULL, Bare
     from fedmatch_tf.config import make_config
-    from fedmatch_tf.params import kernels_in_use
-    from fedmatch_tf.tasks import EvalTask, InitTask
+    from fedmatch_tf.core.params import kernels_in_use
+    from fedmatch_tf.simulation.tasks import EvalTask, InitTask
 
     bare = Bare(arch, threads=1)
-    from fedmatch_tf.worker import Worker  # after the threads are set
+    from fedmatch_tf.simulation.worker import Worker  # after the threads are set
 
     config = make_config("lc-biid-c10", arch=arch, dataset_path=folder)
     worker = Worker(config)

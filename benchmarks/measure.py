@@ -81,8 +81,8 @@ def c10_partitions(task: str, folder: Path) -> None:
     """Partitions of CIFAR-10, or of made-up images of its size where it is not at hand."""
     from data import sources
     from fedmatch_tf.config import make_config
-    from fedmatch_tf.display import progress_for
-    from fedmatch_tf.partitions import ensure_partitions
+    from fedmatch_tf.runs.display import progress_for
+    from fedmatch_tf.runs.partition_folder import ensure_partitions
 
     source = next((str(place.path) for place in sources.places("c10") if place.path.exists()), None)
     if source is None:
@@ -107,15 +107,17 @@ def in_turn(running: Mapping[Any, Iterator[None]], rounds: int) -> dict[Any, lis
 
 def running_rounds(stack: ExitStack, config: Any) -> Iterator[None]:
     """A run whose rounds are trained one by one, as they are asked for, with all that a run writes."""
-    from fedmatch_tf import machine, runs, server, simulation
+    from fedmatch_tf.backends import machine
     from fedmatch_tf.backends.choose import open_backend
-    from fedmatch_tf.tasks import InitTask
+    from fedmatch_tf.runs import folders
+    from fedmatch_tf.simulation import loop, server
+    from fedmatch_tf.simulation.tasks import InitTask
 
     config = machine.fill_in(config)
     backend = stack.enter_context(open_backend(config, print))
     (params,) = backend.map([InitTask()])
     start = server.initial_state(config, params)
-    run = stack.enter_context(runs.create(config, start, ""))
-    for record, state in simulation.run(config, start, backend, run.store):
+    run = stack.enter_context(folders.create(config, start, ""))
+    for record, state in loop.run(config, start, backend, run.store):
         run.add(record, state)
         yield

@@ -25,9 +25,9 @@ class MadeUp:
     """Uploads by arithmetic."""
 
     def map(self, tasks: Iterable[Any]) -> Iterator[Any]:
-        from fedmatch_tf import seeding, wire
-        from fedmatch_tf.params import Params
-        from fedmatch_tf.tasks import ClientResult, ClientTask, EvalResult
+        from fedmatch_tf.core import seeding, wire
+        from fedmatch_tf.core.params import Params
+        from fedmatch_tf.simulation.tasks import ClientResult, ClientTask, EvalResult
 
         for task in tasks:
             if not isinstance(task, ClientTask):
@@ -46,9 +46,10 @@ class MadeUp:
 
 def measure(num_clients: int, store: str) -> int:
     """Peak resident bytes of a run in which (almost) every client takes part."""
-    from fedmatch_tf import runs, server, simulation
     from fedmatch_tf.config import make_config
-    from fedmatch_tf.params import Params
+    from fedmatch_tf.core.params import Params
+    from fedmatch_tf.runs import folders
+    from fedmatch_tf.simulation import loop, server
 
     with tempfile.TemporaryDirectory() as folder:
         config = make_config(
@@ -56,8 +57,8 @@ def measure(num_clients: int, store: str) -> int:
             num_rounds=3 * max(CLIENTS) // COHORT,
         )  # fmt: skip
         start = server.initial_state(config, Params(np.zeros(WEIGHTS, np.float32), np.zeros(WEIGHTS, np.float32)))
-        with runs.create(replace(config, workers=1, threads_per_worker=1), start, "") as run:
-            for record, state in simulation.run(config, start, MadeUp(), run.store):
+        with folders.create(replace(config, workers=1, threads_per_worker=1), start, "") as run:
+            for record, state in loop.run(config, start, MadeUp(), run.store):
                 run.add(record, state)
             known = len(run.state.embeddings)
     assert known >= 0.9 * num_clients, known

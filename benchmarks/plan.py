@@ -26,10 +26,12 @@ ROUNDS = 4
 def measure(num_clients: int, cohort: int, weights: int) -> dict[str, Any]:
     from benchmarks.memory import MadeUp
     from benchmarks.round import measure_server
-    from fedmatch_tf import runs, schedule, server, simulation
     from fedmatch_tf.config import make_config
-    from fedmatch_tf.params import Params
-    from fedmatch_tf.store import Held
+    from fedmatch_tf.core import schedule
+    from fedmatch_tf.core.params import Params
+    from fedmatch_tf.runs import folders
+    from fedmatch_tf.runs.store import Held
+    from fedmatch_tf.simulation import loop, server
 
     with tempfile.TemporaryDirectory() as folder:
         config = make_config(
@@ -42,12 +44,12 @@ def measure(num_clients: int, cohort: int, weights: int) -> dict[str, Any]:
         start = server.initial_state(config, params)._replace(embeddings=known)
         parts, beside = measure_server(time.perf_counter)
         made_up = MadeUp()
-        with runs.create(config, start, "") as run:
+        with folders.create(config, start, "") as run:
             for client in range(num_clients):
                 run.store.put(client, Held(params, schedule.start(config.lr, config.lr_patience)))
             run._save()  # every client's file, before the first round
             run.finish()
-            rounds = simulation.run(config, start, made_up, run.store)
+            rounds = loop.run(config, start, made_up, run.store)
             for number in range(2 * ROUNDS):  # helpers are sent in every second one
                 if number == 2:
                     parts.seconds.clear()

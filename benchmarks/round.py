@@ -24,13 +24,15 @@ from typing import Any
 
 from benchmarks.bare import FULL, Bare, num_images, shares
 from benchmarks.measure import Parts, arguments, c10_partitions, machine, median, ratio
-from fedmatch_tf import checkpoint, runs, server, simulation, store, wire
-from fedmatch_tf import machine as machine_settings
+from fedmatch_tf.backends import machine as machine_settings
 from fedmatch_tf.backends import sharing
 from fedmatch_tf.backends.choose import make_worker, open_backend
 from fedmatch_tf.backends.process import ProcessBackend
 from fedmatch_tf.config import Config, make_config
-from fedmatch_tf.tasks import InitTask
+from fedmatch_tf.core import wire
+from fedmatch_tf.runs import checkpoint, folders, store
+from fedmatch_tf.simulation import loop, server
+from fedmatch_tf.simulation.tasks import InitTask
 
 NETWORK = "passes through the network"
 
@@ -41,7 +43,8 @@ class Measured:
     def __init__(self, config: Config, folder: str) -> None:
         self._file = Path(folder) / f"{os.getpid()}.json"
         self._worker = make_worker(config)
-        from fedmatch_tf import client, networks
+        from fedmatch_tf.core import networks
+        from fedmatch_tf.simulation import client
 
         self._parts, self._passes = Parts(), Counter[str]()
         method, evaluator = self._worker._method, self._worker._evaluator
@@ -106,8 +109,8 @@ def measure_server(clock: Callable[[], float]) -> tuple[Parts, Parts]:
         parts.measure(wire, name, "wire")
     parts.measure(server, "helpers_of", "helpers (KD-tree)")
     parts.measure(server, "aggregate", "aggregation")
-    parts.measure(simulation, "kernels_in_use", "aggregation")
-    parts.measure(runs.Run, "add", "logs")
+    parts.measure(loop, "kernels_in_use", "aggregation")
+    parts.measure(folders.Run, "add", "logs")
     parts.measure(sharing.Packer, "pack", "process transfer")
     parts.measure(sharing, "receive", "process transfer")
     beside = Parts(clock)
@@ -142,7 +145,7 @@ def main() -> None:
         backend = stack.enter_context(open_backend(config, print, partial(make_measured, folder=str(counts))))
         (params,) = backend.map([InitTask()])
         start = server.initial_state(config, params)
-        run = stack.enter_context(runs.create(config, start, ""))
+        run = stack.enter_context(folders.create(config, start, ""))
         (parts, beside) = measure_server(time.thread_time)  # it shares the cores with the workers
         ours, theirs, peaks = [], Counter[Any](), []
 
@@ -151,7 +154,7 @@ def main() -> None:
 
         times: dict[Any, list[float]] = {setting: [] for setting in bare}
         begun: Any = None
-        rounds = simulation.run(config, start, backend, run.store)
+        rounds = loop.run(config, start, backend, run.store)
         for number in range(given.rounds + 1):
             before = counted(counts)[1]
             begin = time.perf_counter()

@@ -15,10 +15,12 @@ import numpy as np
 
 from benchmarks.measure import arguments, machine, median, ratio, seconds
 from benchmarks.memory import MadeUp
-from fedmatch_tf import helpers, runs, schedule, server, simulation
 from fedmatch_tf.config import make_config
-from fedmatch_tf.params import Params
-from fedmatch_tf.store import Held
+from fedmatch_tf.core import helpers, schedule
+from fedmatch_tf.core.params import Params
+from fedmatch_tf.runs import folders
+from fedmatch_tf.runs.store import Held
+from fedmatch_tf.simulation import loop, server
 
 CLIENTS = (100, 1000, 10_000)
 COHORT = 20
@@ -35,10 +37,10 @@ def rounds(num_clients: int, folder: Path) -> Iterator[None]:
     rng = np.random.default_rng(0)
     known = {client: rng.random(10, np.float32) for client in range(num_clients)}
     start = server.initial_state(config, params)._replace(embeddings=known)
-    with runs.create(config, start, "") as run:
+    with folders.create(config, start, "") as run:
         for client in range(num_clients):
             run.store.put(client, Held(params, schedule.start(config.lr, config.lr_patience)))
-        for record, state in simulation.run(config, start, MadeUp(), run.store):
+        for record, state in loop.run(config, start, MadeUp(), run.store):
             run.add(record, state)
             run.finish()  # what is written beside the next round belongs to this one
             yield

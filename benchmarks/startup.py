@@ -47,8 +47,8 @@ def make_until_first_step(config: Any, sign: str) -> UntilFirstStep:
 
 def train_until_first_step(folder: str) -> None:
     """What main.py does, with the worker above."""
-    from fedmatch_tf.display import progress_for
-    from fedmatch_tf.training import train
+    from fedmatch_tf.runs.display import progress_for
+    from fedmatch_tf.runs.training import train
     from parser import parse
 
     command = parse(["--task", "lc-biid-c10", "--arch", ARCH, "--dataset-path", folder, "--output-path", folder])

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.measure import arguments, c10_partitions, in_turn, machine, median, ratio, running_rounds
-from fedmatch_tf import machine as machine_settings
+from fedmatch_tf.backends import machine as machine_settings
 from fedmatch_tf.config import make_config
 
 

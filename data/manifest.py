@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -145,3 +146,9 @@ def _file_record(values: dict[str, Any]) -> FileRecord:
         class_counts=tuple(int(count) for count in values["class_counts"]),
         sha256=str(values["sha256"]),
     )
+
+
+def fingerprint(folder: Path) -> str:
+    """What tells a folder's partitions from others: the checksum of their manifest; empty if they have none."""
+    path = folder / NAME
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else ""

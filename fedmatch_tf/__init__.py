@@ -1,3 +1,5 @@
 """FedMatch in TensorFlow: federated semi-supervised learning with inter-client consistency and disjoint learning."""
 
-__version__ = "0.3.0"
+from fedmatch_tf.config.version import VERSION as __version__
+
+__all__ = ["__version__"]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from fedmatch_tf.environment import set_variables
+from fedmatch_tf.backends.environment import set_variables
 
 set_variables()
 

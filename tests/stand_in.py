@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from data.loader import Partitions, load_eval
-from fedmatch_tf import scoring, seeding, wire
 from fedmatch_tf.config import Config, make_config, settings
-from fedmatch_tf.params import Params, kernels_in_use
-from fedmatch_tf.store import Held
-from fedmatch_tf.tasks import (
+from fedmatch_tf.core import seeding, wire
+from fedmatch_tf.core.params import Params, kernels_in_use
+from fedmatch_tf.runs.store import Held
+from fedmatch_tf.simulation import scoring
+from fedmatch_tf.simulation.tasks import (
     ClientResult,
     ClientTask,
     ConfusionTask,
@@ -135,8 +136,8 @@ def make_stand_in(config: Config, partitions: Partitions | None = None) -> Stand
 
 
 def main(arguments: list[str]) -> int:
-    from fedmatch_tf.display import progress_for
-    from fedmatch_tf.training import resume, train
+    from fedmatch_tf.runs.display import progress_for
+    from fedmatch_tf.runs.training import resume, train
     from main import _failure
 
     os.chdir(arguments[0])

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from data import files
-from fedmatch_tf import server, simulation
 from fedmatch_tf.backends.choose import make_worker
 from fedmatch_tf.backends.inline import InlineBackend
 from fedmatch_tf.config import Config, make_config
-from fedmatch_tf.tasks import ClientResult, InitTask, ServerResult
+from fedmatch_tf.simulation import loop, server
+from fedmatch_tf.simulation.tasks import ClientResult, InitTask, ServerResult
 from tests.conftest import SHARED, needs_shared, run_main
+from tests.core.test_networks import RESNET9
 from tests.stand_in import MemoryStore
-from tests.test_networks import RESNET9
 
 pytestmark = [needs_shared, pytest.mark.timeout(600)]
 
@@ -104,7 +104,7 @@ class Replay:
                 replay.server_results += [result for result in results if isinstance(result, ServerResult)]
                 return results
 
-        for record, state in simulation.run(config, server.initial_state(config, params), Watching(), MemoryStore()):
+        for record, state in loop.run(config, server.initial_state(config, params), Watching(), MemoryStore()):
             self.rounds.append((record, state))
 
 

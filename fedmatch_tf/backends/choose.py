@@ -13,12 +13,12 @@ from multiprocessing import get_context
 from typing import Any
 
 from data.loader import Partitions
-from fedmatch_tf import machine
+from fedmatch_tf.backends import machine
+from fedmatch_tf.backends.environment import check_gpus, list_gpus, prepare, worker_variables
 from fedmatch_tf.backends.inline import InlineBackend
 from fedmatch_tf.backends.process import ProcessBackend
 from fedmatch_tf.config import Config, ConfigError
-from fedmatch_tf.environment import check_gpus, list_gpus, prepare, worker_variables
-from fedmatch_tf.simulation import Backend
+from fedmatch_tf.simulation.loop import Backend
 
 
 def make_worker(config: Config, partitions: Partitions | None = None) -> Any:
@@ -28,7 +28,7 @@ def make_worker(config: Config, partitions: Partitions | None = None) -> Any:
         partitions: if they are not to be looked up on this disk.
     """
     prepare(config.threads_per_worker)
-    from fedmatch_tf.worker import Worker
+    from fedmatch_tf.simulation.worker import Worker
 
     return Worker(config, partitions)
 

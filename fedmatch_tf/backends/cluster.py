@@ -23,10 +23,9 @@ from ray._private import services
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import data
-import fedmatch_tf
 from fedmatch_tf.backends import temporary
+from fedmatch_tf.backends.environment import worker_variables
 from fedmatch_tf.config import Config, ConfigError
-from fedmatch_tf.environment import worker_variables
 
 _PARENT = "/tmp"  # of folders on every node: Ray's sockets need a short path
 _ANSWER = 5.0  # seconds for a cluster to take a connection
@@ -37,7 +36,7 @@ _REMOVAL = 30.0  # seconds for nodes to remove a folder: each may have to start 
 def connected(config: Config) -> Iterator[str]:
     """A connection to the cluster that is running, or a cluster of this machine; a folder for files that go with it."""
     ray._private.worker._worker_logs_enabled = False  # for more of Ray's remarks
-    code = [str(Path(package.__file__ or "").parent) for package in (fedmatch_tf, data)]
+    code = [str(Path(__file__).parents[1]), str(Path(data.__file__ or "").parent)]
     how = {"runtime_env": {"py_modules": code}, "log_to_driver": False, "logging_level": logging.ERROR}
     name = f"ray-{os.getpid()}-"
     with ExitStack() as stack:

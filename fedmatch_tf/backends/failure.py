@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from data.errors import DataError
 from fedmatch_tf.config import ConfigError
-from fedmatch_tf.tasks import TrainingError
+from fedmatch_tf.simulation.tasks import TrainingError
 
 # Errors that say all there is to say, and that would come again: the user's mistakes, and losses that explode.
 FINAL: dict[str, type[Exception]] = {kind.__name__: kind for kind in (ConfigError, DataError, TrainingError)}

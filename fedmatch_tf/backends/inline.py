@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from fedmatch_tf.backends.failure import Failure
-from fedmatch_tf.tasks import name_of
+from fedmatch_tf.simulation.tasks import name_of
 
 
 class InlineBackend:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from fedmatch_tf.backends.failure import Failure
-from fedmatch_tf.tasks import TrainingError, name_of
+from fedmatch_tf.simulation.tasks import TrainingError, name_of
 
 
 class Ready(NamedTuple):

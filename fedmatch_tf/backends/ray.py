@@ -25,13 +25,13 @@ from ray.exceptions import RayActorError, RayError
 
 from data.errors import DataError
 from data.loader import open_partitions
+from data.manifest import fingerprint
 from fedmatch_tf.backends import cluster, sharing, temporary
+from fedmatch_tf.backends.environment import worker_variables
 from fedmatch_tf.backends.failure import Failure
 from fedmatch_tf.backends.pool import Done, Pool, Ready, Slot
 from fedmatch_tf.config import Config, ConfigError
-from fedmatch_tf.environment import worker_variables
-from fedmatch_tf.partitions import fingerprint
-from fedmatch_tf.tasks import TrainingError
+from fedmatch_tf.simulation.tasks import TrainingError
 
 MakeWorker = Callable[..., Any]
 _CARRIED = ("TF_", "XLA_", "FEDMATCH_")  # variables of the command that its workers have, wherever they are
@@ -114,7 +114,7 @@ class RayBackend(Pool["_Slot"]):
         """What makes a worker wherever it is started, with the run's data."""
         config = self._config
         if config.ray_data == "shared":
-            return partial(_make_with_shared_data, self._worker, config, fingerprint(config))
+            return partial(_make_with_shared_data, self._worker, config, fingerprint(config.partition_folder))
         partitions = open_partitions(Path(config.dataset_path), config.task)
         given = [Path(path) for path in (config.init_weights, config.probe_image) if path]
         paths = [*partitions.folder.glob("*.npy"), *given]
@@ -254,8 +254,8 @@ class _Shipped:
 
 def _make_with_shared_data(worker: MakeWorker, config: Config, expected: str) -> Any:
     """The worker, if this node sees the partitions of the run."""
-    folder = Path(config.dataset_path) / config.task
-    if not folder.is_dir() or fingerprint(config) != expected:
+    folder = config.partition_folder
+    if not folder.is_dir() or fingerprint(config.partition_folder) != expected:
         raise DataError(
             f"{folder}: expected the partitions of this run on node {ray.util.get_node_ip_address()}, found "
             f"{'others' if folder.is_dir() else 'none'}. Give a --dataset-path that every node sees, or have the files "

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedmatch_tf.display import Progress
 from fedmatch_tf.report import page, results, tables
 from fedmatch_tf.report.plots import all_figures
 from fedmatch_tf.report.summary import summarise
+from fedmatch_tf.runs.display import Progress
 
 
 def report(patterns: Sequence[str], output: Path, progress: Progress = lambda items, total, what: items) -> Path:

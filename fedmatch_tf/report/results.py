@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedmatch_tf.config import Config, ConfigError, make_config, settings
-from fedmatch_tf.continuing import FREE
+from fedmatch_tf.config.resume import FREE
 
 MACHINE = (FREE - {"source"}) | {"output_path", "gpu", "threads_per_worker"}
 FINISHED, PARTIAL, UNREADABLE, REPEATED = "finished", "partial", "unreadable", "repeated"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fedmatch_tf.paper import Reported, reported
+from fedmatch_tf.report.paper import Reported, reported
 from fedmatch_tf.report.results import Group
 
 

@@ -1,0 +1,41 @@
+"""What a run is: its settings, their defaults and rules, and what may change when it goes on."""
+
+from fedmatch_tf.config.config import (
+    ARCHITECTURES,
+    DATASETS,
+    KINDS,
+    LEARNERS,
+    MODELS,
+    PROFILES,
+    SCENARIOS,
+    SMALLEST_IMAGE,
+    WHAT,
+    Config,
+    ConfigError,
+    Setting,
+    check_value,
+    flag,
+    make_config,
+    settings,
+    without_effect,
+)
+
+__all__ = [
+    "ARCHITECTURES",
+    "DATASETS",
+    "KINDS",
+    "LEARNERS",
+    "MODELS",
+    "PROFILES",
+    "SCENARIOS",
+    "SMALLEST_IMAGE",
+    "WHAT",
+    "Config",
+    "ConfigError",
+    "Setting",
+    "check_value",
+    "flag",
+    "make_config",
+    "settings",
+    "without_effect",
+]

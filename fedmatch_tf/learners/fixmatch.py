@@ -1,0 +1,27 @@
+"""FixMatch (Sohn et al. 2020): a confident prediction on the plain image is the label of its strong view."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from fedmatch_tf.core import losses
+from fedmatch_tf.learners.joint import JointMethod
+
+
+class FixMatch(JointMethod):
+    """L_u: sum over the confident rows of CE(argmax p(u), p(RandAugment(u))), over the number of all rows."""
+
+    def unlabeled_loss(self, x: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Only the confident rows pass through the network a second time; none, if there is none."""
+        weak = tf.stop_gradient(self.predict(x))
+        kept = tf.reduce_max(weak, axis=-1) >= self.config.confidence
+        labels = tf.argmax(weak, axis=-1)
+        rows = tf.where(kept)[:, 0]
+
+        def consistency() -> tf.Tensor:
+            strong = self.predict(self.augment(x, rows, seed))
+            targets = tf.one_hot(tf.gather(labels, rows), weak.shape[-1])
+            share = tf.cast(tf.size(rows), tf.float32) / tf.cast(tf.shape(x)[0], tf.float32)
+            return share * losses.cross_entropy(targets, strong)
+
+        return tf.cond(tf.size(rows) > 0, consistency, lambda: tf.constant(0.0)), kept, labels

@@ -1,0 +1,82 @@
+"""What a method is: the gradient steps that it takes on one model, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, Callable, NamedTuple, Protocol
+
+import numpy as np
+import tensorflow as tf
+
+from fedmatch_tf.config import LEARNERS, Config
+
+
+class Batch(NamedTuple):
+    """What one step of a client has at hand; images are uint8 [n, h, w, c], targets float32 one-hot [n, classes]."""
+
+    x_labeled: np.ndarray | None  # None in labels-at-server
+    y_labeled: np.ndarray | None
+    x_unlabeled: np.ndarray | None  # None when they are used up
+    y_unlabeled: np.ndarray | None  # the truth: only full supervision may look
+    helper_probs: np.ndarray  # float32 [helpers, n, classes]: frozen predictions of helpers on x_unlabeled
+    seed: np.ndarray  # int32 [2], for augmentation
+    progress: tf.Tensor  # float32: how much of the whole training is done, from 0 to 1
+    lr: tf.Tensor  # float32
+
+
+class Terms(NamedTuple):
+    """What a step on unlabelled images computed; icc and pseudo_ce before their weights."""
+
+    loss: tf.Tensor
+    icc: tf.Tensor
+    pseudo_ce: tf.Tensor
+    kept: tf.Tensor  # bool [n]: rows that got a pseudo-label
+    pseudo_labels: tf.Tensor  # int64 [n], -1 where there is none
+
+
+# (`s`, a step on labels alone, which gives its loss) or (`u`, a step with unlabelled images, which gives Terms)
+ClientStep = tuple[str, Callable[[], Any]]
+
+
+class Method(Protocol):
+    """Compiled steps on one model. Holds no state between clients but the model's variables."""
+
+    def begin_round(self) -> None:
+        """The model holds what the client has received."""
+
+    def client_steps(self, batch: Batch) -> Sequence[ClientStep]:
+        """The gradient steps to take on this batch, in order."""
+
+    def server_step(self, x: np.ndarray, y: np.ndarray, progress: tf.Tensor, lr: tf.Tensor) -> tf.Tensor:
+        """One step on the server's labelled images (labels-at-server); the loss before it."""
+
+
+def make_method(config: Config, model: Any, augment: Any) -> Method:
+    """The method that the config names.
+
+    Args:
+        augment: (images uint8 [n, h, w, c], rows [k], seed int32 [2]) -> those rows as their strong view.
+    """
+    where = {"fedmatch": "fedmatch_tf.learners.fedmatch:FedMatch", **LEARNERS}[config.learner]
+    module, name = where.split(":")
+    method: Method = getattr(import_module(module), name)(config, model, augment)
+    return method
+
+
+LOSS_SCALE = 128.0  # in mixed precision, so that small gradients don't vanish in float16
+
+
+def gradients(tape: tf.GradientTape, loss: tf.Tensor, variables: Sequence[Any], precision: str) -> list[tf.Tensor]:
+    """The loss' gradients; zeros for variables that it does not depend on."""
+    zero = tf.UnconnectedGradients.ZERO
+    if precision == "float32":
+        return tape.gradient(loss, variables, unconnected_gradients=zero)  # type: ignore[no-any-return]
+    scaled = tape.gradient(loss, variables, output_gradients=tf.constant(LOSS_SCALE), unconnected_gradients=zero)
+    return [gradient / LOSS_SCALE for gradient in scaled]
+
+
+def descend(variables: Sequence[Any], gradients: Sequence[tf.Tensor], lr: tf.Tensor) -> None:
+    """Plain SGD."""
+    for variable, gradient in zip(variables, gradients):
+        variable.assign_sub(lr * gradient)

@@ -1,0 +1,23 @@
+"""UDA (Xie et al. 2019): predictions must not change under RandAugment; labels are let in as training goes on."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from fedmatch_tf.core import losses
+from fedmatch_tf.learners.joint import JointMethod
+
+
+class UDA(JointMethod):
+    """L_s: cross-entropy with training-signal annealing. L_u: KL(p(u) || p(RandAugment(u))), p(u) fixed."""
+
+    def labeled_loss(self, y: tf.Tensor, probs: tf.Tensor, progress: tf.Tensor) -> tf.Tensor:
+        """Rows that are learnt already wait until the threshold has risen."""
+        return losses.annealed_cross_entropy(y, probs, losses.tsa_threshold(progress, y.shape[-1]))
+
+    def unlabeled_loss(self, x: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """All rows count."""
+        weak = tf.stop_gradient(self.predict(x))
+        everything = tf.range(tf.shape(x, tf.int64)[0])
+        strong = self.predict(self.augment(x, everything, seed))
+        return losses.consistency_kl(weak, strong), tf.ones_like(everything, tf.bool), tf.argmax(weak, axis=-1)

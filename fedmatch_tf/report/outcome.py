@@ -1,0 +1,38 @@
+"""A run's result in a few lines, beside what the paper has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedmatch_tf.config import Config
+from fedmatch_tf.report.paper import reported
+from fedmatch_tf.report.results import read
+from fedmatch_tf.runs.display import duration
+
+
+def summary(folder: Path) -> str:
+    """The result of the run in this folder as a small table."""
+    result = read(folder)
+    lines, config = result.lines, Config(**result.settings)
+    best = max(lines, key=lambda line: line["test_acc"])
+    mean = {way: sum(line[way]["sum"] for line in lines) / len(lines) for way in ("s2c", "c2s")}
+    megabytes = {way: sum(line[way]["bytes"] for line in lines) / len(lines) / 1e6 for way in ("s2c", "c2s")}
+    last = lines[-1]["local_test_acc"]
+    local = [] if last is None else [("mean of the clients", f"{100 * last:.2f} % at the end, after local training")]
+    value = reported(result.settings)
+    paper = "has no value for these settings"
+    if value is not None:
+        deviation = "" if value.deviation is None else f" ± {value.deviation:.2f}"
+        paper = f"{value.accuracy:.2f}{deviation} %{', mean of the clients' if value.local else ''} ({value.where})"
+    rows = [
+        ("task, model", f"{config.task}, {config.model} ({config.arch}, profile {config.profile}, seed {config.seed})"),
+        ("rounds", f"{len(lines)} of {config.clients_per_round} of {config.num_clients} clients"),
+        ("test accuracy", f"{100 * lines[-1]['test_acc']:.2f} % at the end, best {100 * best['test_acc']:.2f} % "
+                          f"in round {best['round'] + 1}"),
+        *local,
+        ("the paper", paper),
+        ("cost to a client", f"{100 * mean['s2c']:.0f} % of one parameter set a round, {megabytes['s2c']:.1f} MB"),
+        ("cost from a client", f"{100 * mean['c2s']:.0f} %, {megabytes['c2s']:.1f} MB"),
+        ("time", f"{duration(sum(line['seconds'] for line in lines))}"),
+    ]  # fmt: skip
+    return "\n".join(f"  {name:<19} {value}" for name, value in rows)

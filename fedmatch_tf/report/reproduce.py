@@ -1,0 +1,111 @@
+"""--work-type reproduce: the runs of an experiment one after the other; what is done is not done again."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from fedmatch_tf.config import Config, ConfigError, flag
+from fedmatch_tf.config.resume import FREE, with_absolute_paths
+from fedmatch_tf.report import results
+from fedmatch_tf.report.build import report
+from fedmatch_tf.report.experiments import EXPERIMENTS, changed, configs, hours
+from fedmatch_tf.report.outcome import summary
+from fedmatch_tf.runs.display import Progress, duration
+from fedmatch_tf.runs.partition_folder import partition_spec
+
+
+def list_experiments(seeds: int, given: Mapping[str, Any]) -> str:
+    """What there is, and a rough estimate of its cost."""
+    lines = [f"{'experiment':<24}{'runs':>5}{'hours':>8}  what"]
+    for name, experiment in EXPERIMENTS.items():
+        try:
+            runs = configs(name, seeds, given)
+        except ConfigError as error:
+            lines.append(f"{name:<24}{'-':>5}{'-':>8}  not with these settings: {error}")
+            continue
+        lines.append(f"{name:<24}{len(runs):>5}{sum(hours(run) for run in runs):>8.1f}  {experiment.what}")
+    lines.append(
+        f"Hours are a rough estimate for two CPU cores, with {seeds} seeds; runs in several of them are done once."
+    )
+    return "\n".join(lines)
+
+
+def plan(name: str, seeds: int, given: Mapping[str, Any]) -> list[Config]:
+    """The experiment's runs, each with a folder of partitions that fits it."""
+    return [_with_own_partitions(with_absolute_paths(config)) for config in configs(name, seeds, given)]
+
+
+def _with_own_partitions(config: Config) -> Config:
+    """Partitions depend on seed, labels and so on, and a folder holds one kind of each task: so a folder each."""
+    digest = hashlib.sha256(repr(partition_spec(config)).encode()).hexdigest()[:8]
+    return replace(config, dataset_path=str(Path(config.dataset_path) / f"seed{config.seed}-{digest}"))
+
+
+def command(config: Config) -> str:
+    """The command line that does this run."""
+    parts = ["python", "main.py", "--task", config.task, "--model", config.model]
+    for name, value in changed(config).items():
+        if name not in ("task", "model"):
+            text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            parts += [flag(name)] if value is True else [flag(name), text]
+    return shlex.join(parts)
+
+
+def find_run(config: Config) -> results.Result | None:
+    """The run with these settings in its output folder that has got furthest; None if there is none."""
+    wanted = _identity(asdict(config))
+    found = [
+        results.read(folder) for folder in sorted((Path(config.output_path) / "logs").glob("*")) if folder.is_dir()
+    ]
+    same = [result for result in found if result.settings and _identity(result.settings) == wanted and _usable(result)]
+    return max(same, key=lambda result: len(result.lines), default=None)
+
+
+def _is_done(result: results.Result | None) -> bool:
+    return result is not None and result.state == results.FINISHED
+
+
+def _usable(result: results.Result) -> bool:
+    """A run that is finished, or that has a checkpoint to go on from."""
+    folder = Path(result.folder)
+    return _is_done(result) or (folder.parent.parent / "check_pts" / folder.name).is_dir()
+
+
+def _identity(settings: Mapping[str, Any]) -> dict[str, str]:
+    return {name: repr(value) for name, value in settings.items() if name not in results.MACHINE}
+
+
+def reproduce(name: str, seeds: int, given: Mapping[str, Any], quiet: bool, progress: Progress) -> Path:
+    """Does the runs that are not done yet, goes on with those that were broken off, then reports on all."""
+    from fedmatch_tf.runs.training import resume, train
+
+    runs = plan(name, seeds, given)
+    folders: list[str] = []
+    for number, config in enumerate(runs, start=1):
+        there = find_run(config)
+        left = sum(hours(run) for run in runs[number - 1 :] if not _is_done(find_run(run)))
+        about = f"[{number} of {len(runs)}, about {duration(3600 * left)} left] {config.task} {config.model}"
+        state = "done" if _is_done(there) else "going on" if there else "starting"
+        print(f"{about}, seed {config.seed}: {state}", file=sys.stderr, flush=True)
+        if there is None:
+            folders.append(str(train(config, quiet, progress)))
+            print(summary(Path(folders[-1])))
+        else:
+            folders.append(there.folder)
+            if not _is_done(there):
+                machine = {name: value for name, value in given.items() if name in FREE - {"dataset_path", "source"}}
+                print(summary(resume(Path(there.folder), machine, quiet, progress)))
+    return report(_literal(folders), Path(runs[0].output_path))
+
+
+def _literal(folders: Sequence[str]) -> list[str]:
+    """Patterns that match these folders and nothing else."""
+    import glob
+
+    return [glob.escape(folder) for folder in folders]

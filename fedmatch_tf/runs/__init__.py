@@ -1,0 +1,1 @@
+"""A run on disk: folders, checkpoints, store, records, training from start to end."""

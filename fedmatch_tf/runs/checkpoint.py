@@ -1,0 +1,151 @@
+"""A run's state on disk. The newest checkpoint is `state.npz`, the one before it `previous.npz`.
+
+A checkpoint is one file that names others: the clients' files (store.py) and how much of `records.jsonl` belongs to it,
+each with a checksum. Those are written first and never changed, so a checkpoint is whole as soon as it has its name.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import json
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from data.errors import DataError
+from fedmatch_tf.config import ConfigError
+from fedmatch_tf.core.params import Params
+from fedmatch_tf.core.schedule import Plateau
+from fedmatch_tf.runs import atomic
+from fedmatch_tf.runs.atomic import replacing
+from fedmatch_tf.runs.records import Mark
+from fedmatch_tf.runs.store import FILES, check_files, file_name
+from fedmatch_tf.simulation.server import ServerState
+
+STATE, PREVIOUS, DAMAGED, RECORDS = "state.npz", "previous.npz", "damaged.npz", "records.jsonl"
+CLIENTS, LOCK = "clients", "lock"
+FORMAT = 2
+
+
+class Checkpoint(NamedTuple):
+    """All that a run needs to go on."""
+
+    settings: Mapping[str, Any]  # of its Config
+    versions: Mapping[str, str]  # of what it was made with
+    partitions: str  # fingerprint of the data
+    state: ServerState
+    clients: np.ndarray  # FILES [clients]: their files
+    records: Mark
+
+
+class Damaged(ValueError):
+    """A checkpoint that can't be used; says why."""
+
+
+def save(folder: Path, checkpoint: Checkpoint) -> None:
+    """Makes this the newest checkpoint; the newest so far becomes the previous one."""
+    state = checkpoint.state
+    about = {
+        "format": FORMAT,
+        "settings": checkpoint.settings,
+        "versions": checkpoint.versions,
+        "partitions": checkpoint.partitions,
+        "plateau": state.plateau,
+        "records": checkpoint.records,
+    }
+    archive = io.BytesIO()  # a failure to write must meet a plain file: an archive on a full disk complains twice
+    np.savez(
+        archive,
+        sigma=state.params.sigma,
+        psi=state.params.psi,
+        rounds_done=state.rounds_done,
+        embedded=np.fromiter(state.embeddings, np.int64),
+        embeddings=np.array(list(state.embeddings.values()), np.float32),
+        clients=checkpoint.clients,
+        about=np.frombuffer(json.dumps(about).encode(), np.uint8),
+    )
+    with replacing(folder / STATE, keep_as=folder / PREVIOUS) as file:
+        file.write(archive.getbuffer())
+
+
+def sync(folder: Path, checkpoint: Checkpoint, before: np.ndarray) -> None:
+    """Waits until the newest checkpoint, this one, is on the disk itself; the clients' files `before` are already."""
+    versions = checkpoint.clients["version"]
+    new = [file_name(client, versions[client]) for client in np.flatnonzero(versions != before["version"])]
+    folders = (folder / CLIENTS, folder)
+    atomic.sync([*(folder / CLIENTS / name for name in new), folder / RECORDS, folder / STATE, *folders])
+
+
+def load(folder: Path) -> tuple[Checkpoint, str | None]:
+    """(the newest whole checkpoint, what was wrong with a newer one). Changes nothing."""
+    try:
+        return _read(folder / STATE), None
+    except Damaged as damage:
+        problem = str(damage)
+    try:
+        previous = _read(folder / PREVIOUS)
+    except Damaged as damage:
+        raise DataError(
+            f"{folder}: expected a whole checkpoint, found none: {problem}; {damage}. "
+            f"The run can't go on from here; start it anew"
+        ) from damage
+    return previous, problem
+
+
+def drop_newest(folder: Path) -> None:
+    """The previous checkpoint takes the damaged one's place: the next `save` must not replace the only whole one."""
+    with suppress(FileNotFoundError):
+        (folder / STATE).replace(folder / DAMAGED)
+    (folder / PREVIOUS).replace(folder / STATE)
+
+
+def _read(path: Path) -> Checkpoint:
+    """The checkpoint, with every file that it names verified."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        about = json.loads(arrays["about"].tobytes())
+        if about["format"] != FORMAT:
+            raise ConfigError(f"--resume: {path} is of another version of this program")
+        embeddings = dict(zip(arrays["embedded"].tolist(), arrays["embeddings"]))
+        params = Params(arrays["sigma"], arrays["psi"])
+        state = ServerState(int(arrays["rounds_done"]), params, Plateau(*about["plateau"]), embeddings)
+        clients = arrays["clients"]
+        if clients.dtype != FILES or clients.ndim != 1:
+            raise Damaged(f"{path}: its table of clients is not one")
+        checkpoint = Checkpoint(
+            about["settings"], about["versions"], about["partitions"], state, clients, Mark(*about["records"])
+        )
+        check_files(path.parent / CLIENTS, clients)
+        _check_records(path.parent / RECORDS, checkpoint.records)
+    except (ConfigError, Damaged):
+        raise
+    except (FileNotFoundError, zipfile.BadZipFile, zlib.error, EOFError, KeyError, TypeError, ValueError) as error:
+        raise Damaged(f"{path}: {error}") from error
+    return checkpoint
+
+
+def _check_records(path: Path, mark: Mark) -> None:
+    with path.open("rb") as file:
+        content = file.read(mark.num_bytes)
+    if len(content) != mark.num_bytes or zlib.crc32(content) != mark.crc:
+        raise Damaged(f"{path}: its first {mark.num_bytes} bytes are not what was written")
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Refuses a run that another process is working on. The lock ends with the process, however that ends."""
+    with (folder / LOCK).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ConfigError(
+                f"--resume: {folder.name} is being trained by another process; wait or stop it"
+            ) from error
+        yield

@@ -1,0 +1,47 @@
+"""Pictures of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from fedmatch_tf.runs.atomic import replacing
+
+# Readable in print and by colour-blind people.
+BLUE, ORANGE = "#0072B2", "#D55E00"
+
+
+def draw_curve(lines: Sequence[Mapping[str, Any]], title: str, path: Path) -> None:
+    """Writes a PNG from the objects of rounds.jsonl: accuracy, pseudo-labels and costs over the rounds."""
+    figure = Figure(figsize=(12, 3.6), layout="constrained")
+    accuracy, labels, costs = figure.subplots(1, 3)
+    rounds = [line["round"] + 1 for line in lines]
+    local = any(line["local_test_acc"] is not None for line in lines)
+    if not (local and all(line["test_acc"] == line["local_test_acc"] for line in lines)):  # clients that share nothing
+        accuracy.plot(rounds, [100 * line["test_acc"] for line in lines], color=BLUE, label="global model")
+    if local:
+        accuracy.plot(rounds, _percent(lines, "local_test_acc"), color=ORANGE, ls="--", label="mean of the clients")
+    accuracy.set(title="test accuracy", ylabel="%")
+    labels.plot(rounds, _percent(lines, "confident"), color=BLUE, label="unlabelled rows with one")
+    labels.plot(rounds, _percent(lines, "pseudo_label_acc"), color=ORANGE, ls="--", label="of these, right")
+    labels.set(title="pseudo-labels", ylabel="%", ylim=(-3, 103))
+    costs.plot(rounds, [line["s2c"]["sum"] for line in lines], color=BLUE, label="server to client")
+    costs.plot(rounds, [line["c2s"]["sum"] for line in lines], color=ORANGE, ls="--", label="client to server")
+    costs.set(title="communication cost", ylabel="weights sent (1: one whole set)", ylim=(0, None))
+    for axis in (accuracy, labels, costs):
+        axis.set_xlabel("round")
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(alpha=0.25)
+        axis.legend(fontsize=8, frameon=False)
+    figure.suptitle(title, x=0.01, ha="left")
+    with replacing(path) as file:
+        figure.savefig(file, dpi=110, format="png")
+
+
+def _percent(lines: Sequence[Mapping[str, Any]], name: str) -> list[float]:
+    return [float("nan") if line[name] is None else 100 * line[name] for line in lines]

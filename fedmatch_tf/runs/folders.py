@@ -1,0 +1,211 @@
+"""A run's two folders: its logs, and its checkpoint, from which it goes on bit for bit."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from fedmatch_tf.backends.choose import decide
+from fedmatch_tf.config import Config, ConfigError, make_config
+from fedmatch_tf.config.resume import continued
+from fedmatch_tf.runs import checkpoint
+from fedmatch_tf.runs.checkpoint import CLIENTS, RECORDS, Checkpoint
+from fedmatch_tf.runs.records import Mark, RecordFile, RoundRecord, RunLog, versions
+from fedmatch_tf.runs.store import DiskStore, Held, Store, WriteBehind, no_files
+from fedmatch_tf.runs.tensorboard import ScalarLog
+from fedmatch_tf.simulation.server import ServerState
+
+IN_MEMORY_UP_TO = 2**30  # bytes of all clients' parameters; beyond, they are on disk
+
+
+class Run:
+    """A run that is being worked on; no other process can open it meanwhile."""
+
+    def __init__(self, folder: Path, check_pts: Path, config: Config, start: Checkpoint, lock: ExitStack) -> None:
+        self.folder, self.config, self.state = folder, config, start.state
+        self.partitions = start.partitions
+        self._check_pts, self._lock = check_pts, lock
+        self._records = RecordFile(check_pts / RECORDS, start.records)
+        self._disk = DiskStore(check_pts / CLIENTS, start.clients)
+        self._in_memory = not _on_disk(config, start.state)
+        self._store = WriteBehind(self._disk, keep_all=self._in_memory)
+        self._log = RunLog(folder, check_pts, config, self._records.read())
+        self._scalars = ScalarLog(folder / "tensorboard", self._log.lines)
+        self._asked_for, self._settings = start.state.rounds_done, start.settings
+        self._saved = start
+        self._thread = ThreadPoolExecutor(1)  # writes beside the simulation, one thing after the other
+        self._writing = self._thread.submit(checkpoint.sync, check_pts, start, no_files(config.num_clients))
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        self._thread.shutdown()
+        try:
+            self._scalars.embeddings(self.state.embeddings)  # of all clients, so not after every round
+        except OSError:
+            if kind is None:
+                raise
+        finally:
+            self._lock.close()
+        if kind is None:
+            self.finish()
+
+    @property
+    def store(self) -> Store:
+        """What the clients last held."""
+        return self._store
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """The objects of rounds.jsonl."""
+        return self._log.lines
+
+    def add(self, record: RoundRecord, state: ServerState) -> None:
+        """Takes in a round: its record, a checkpoint if one is due, the logs."""
+        self.state = state
+        self._records.add(record)
+        if state.rounds_done % self.config.checkpoint_every == 0 or state.rounds_done == self.config.num_rounds:
+            self.save()
+        elif not self._in_memory:
+            self._write_later(self._store.write, self._store.take_changed())
+        self._log.add(record)
+        self._scalars.add(self._log.lines[-1])
+
+    def save(self) -> None:
+        """Writes a checkpoint beside the next round, unless there is one of this round."""
+        if self.state.rounds_done != self._asked_for:
+            self._save()
+
+    def keep_settings(self) -> None:
+        """What the user has changed on resuming is on record before the first round, for whatever happens in it."""
+        if self._settings != asdict(self.config):
+            self._save()
+            self.finish()
+
+    def _save(self) -> None:
+        self._asked_for, self._settings = self.state.rounds_done, asdict(self.config)
+        point = Checkpoint(
+            self._settings, versions(), self.partitions, self.state, self._saved.clients, self._records.mark
+        )
+        self._write_later(self._write_checkpoint, self._store.take_changed(), point)
+
+    def _write_later(self, write: Callable[..., None], *what: Any) -> None:
+        """Beside the next round; what failed in the last one is raised here."""
+        self._writing.result()
+        self._writing = self._thread.submit(write, *what)
+
+    def _write_checkpoint(self, changed: Mapping[int, Held], point: Checkpoint) -> None:
+        """A checkpoint outlives this process as soon as it has its name, and a power cut when it is synced."""
+        self._store.write(changed)
+        point, previous = point._replace(clients=self._disk.files()), self._saved
+        checkpoint.save(self._check_pts, point)
+        self._saved = point
+        checkpoint.sync(self._check_pts, point, previous.clients)
+        self._disk.keep(previous.clients, point.clients)
+
+    def finish(self) -> None:
+        """Everything is written afterwards, or the reason why not is raised."""
+        self._writing.result()
+
+    def resume_command(self) -> str:
+        """What to type to go on, and from where."""
+        wait([self._writing])
+        problem = self._writing.exception()
+        return (
+            f"{f'Writing the checkpoint failed: {problem}. ' if problem else ''}"
+            f"The last checkpoint is after {self._saved.state.rounds_done} of {self.config.num_rounds} rounds. "
+            f"To go on:\n"
+            f"  python main.py --resume {shlex.quote(str(self.folder))}"
+        )
+
+
+def create(config: Config, state: ServerState, partitions: str) -> Run:
+    """A new run, named by the time. It can be resumed as soon as its folder is there."""
+    folder, check_pts = _new_folders(Path(config.output_path), f"{config.model}-{config.task}")
+    lock = ExitStack()
+    try:
+        lock.enter_context(checkpoint.locked(check_pts))
+        (check_pts / RECORDS).touch()
+        start = Checkpoint(asdict(config), versions(), partitions, state, no_files(config.num_clients), Mark(0, 0))
+        checkpoint.save(check_pts, start)
+        folder.mkdir(parents=True)
+        return Run(folder, check_pts, config, start, lock)
+    except BaseException:
+        lock.close()
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(check_pts, ignore_errors=True)
+        raise
+
+
+def reopen(folder: Path, given: Mapping[str, Any]) -> tuple[Run, list[str]]:
+    """(the run as its newest whole checkpoint has it, remarks for the user).
+
+    Args:
+        folder: of its logs.
+        given: settings that the user gives again or anew.
+    """
+    whole = Path(os.path.normpath(folder.absolute()))
+    folder = folder if folder.name == whole.name else whole  # `.` means the folder that it is
+    check_pts = whole.parent.parent / "check_pts" / whole.name
+    if whole.parent.name != "logs" or not check_pts.is_dir():
+        raise ConfigError(
+            f"--resume: expected the folder of a run, <output-path>/logs/<name>, that has a checkpoint in "
+            f"<output-path>/check_pts/<name>; received {folder}"
+        )
+    with ExitStack() as lock:
+        lock.enter_context(checkpoint.locked(check_pts))
+        start, problem = checkpoint.load(check_pts)
+        recorded = replace(_config(start.settings, folder), output_path=str(folder.parent.parent))
+        config = decide(continued(recorded, given))
+        notes = []
+        if problem:
+            checkpoint.drop_newest(check_pts)
+            notes.append(f"The newest checkpoint is damaged ({problem}); going on from the one before")
+        changed = [f"{name} {start.versions.get(name)}, now {now}" for name, now in versions().items()
+                   if start.versions.get(name) != now]  # fmt: skip
+        if changed:
+            notes.append(f"The run was made with {'; '.join(changed)}: results may differ from an unbroken run")
+        folder.mkdir(parents=True, exist_ok=True)
+        return Run(folder, check_pts, config, start, lock.pop_all()), notes
+    raise AssertionError("not reached")
+
+
+def _config(settings: Mapping[str, Any], folder: Path) -> Config:
+    gpu = settings["gpu"]
+    try:
+        return make_config(**{**settings, "gpu": gpu if gpu is None else tuple(gpu)})
+    except ConfigError as error:
+        raise ConfigError(f"--resume: {folder} is of another version of this program: {error}") from error
+
+
+def _new_folders(output: Path, what: str) -> tuple[Path, Path]:
+    """(folder for logs, not made yet; folder for checkpoints, made); waits if a run began in the same second."""
+    while True:
+        name = f"{datetime.now():%Y%m%d-%H%M%S}-{what}"
+        folder, check_pts = output / "logs" / name, output / "check_pts" / name
+        try:
+            check_pts.mkdir(parents=True)
+        except FileExistsError:
+            if not check_pts.is_dir():
+                raise
+        else:
+            if not folder.exists():
+                return folder, check_pts
+            check_pts.rmdir()
+        time.sleep(0.2)
+
+
+def _on_disk(config: Config, state: ServerState) -> bool:
+    if config.store == "auto":
+        return config.num_clients * sum(part.nbytes for part in state.params) > IN_MEMORY_UP_TO
+    return config.store == "disk"

@@ -1,0 +1,79 @@
+"""The partitions of a run: what decides them, and that they are there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from data import generator, manifest
+from data.errors import DataError
+from data.loader import Partitions, open_partitions
+from data.partition import PartitionSpec
+from data.sources import load_source
+from fedmatch_tf.config import Config
+from fedmatch_tf.runs.display import Progress
+
+
+def partition_spec(config: Config) -> PartitionSpec:
+    """What decides the run's partitions."""
+    return PartitionSpec(
+        scenario=config.scenario,
+        kind=config.kind,
+        dataset=config.dataset,
+        num_clients=config.num_clients,
+        labels_per_class=config.labels_per_class,
+        num_test=config.num_test,
+        num_valid=config.num_valid,
+        num_steps=config.num_steps,
+        image_size=config.image_size,
+        seed=config.seed,
+    )
+
+
+def ensure_partitions(config: Config, progress: Progress) -> None:
+    """Makes the task's partitions if there are none; refuses those made with other settings."""
+    spec, folder = partition_spec(config), config.partition_folder
+    if not folder.exists() or not any(folder.iterdir()):
+        source = load_source(config.dataset, config.source, config.image_size, progress)
+        generator.generate(spec, source, Path(config.dataset_path), progress=progress)
+    elif (folder / manifest.NAME).exists():
+        given = load_source(config.dataset, config.source, config.image_size, progress) if config.source else None
+        differs = generator.difference(folder, spec, given)
+        if differs:
+            raise DataError(
+                f"{folder}: the partitions there don't match this run:\n  " + "\n  ".join(differs) + "\n"
+                "Use another --dataset-path, give the settings they were made with, or make them again with "
+                "--work-type gen_data --force"
+            )
+    partitions = check_complete(config)
+    if (partitions.num_clients, partitions.num_steps) != (config.num_clients, config.num_steps):
+        raise DataError(
+            f"{folder}: expected {config.num_clients} clients and {config.num_steps} steps, found files of "
+            f"{partitions.num_clients} and {partitions.num_steps}. Give --num-clients and --num-steps to match"
+        )
+
+
+def check_complete(config: Config) -> Partitions:
+    """The partitions of the run; DataError unless every file of their manifest is there, whatever is in it."""
+    partitions = open_partitions(Path(config.dataset_path), config.task)
+    missing = [name for name in partitions.files or () if not (partitions.folder / name).exists()]
+    if missing:
+        raise DataError(
+            f"{partitions.folder}: expected the {len(partitions.files or ())} files of its manifest, missing "
+            f"{len(missing)}, such as {missing[0]}. {manifest.REMAKE}"
+        )
+    return partitions
+
+
+def class_counts(config: Config) -> dict[str, Any] | None:
+    """Class names and the number of each client's unlabelled examples by class; None without a manifest."""
+    folder = config.partition_folder
+    if not (folder / manifest.NAME).exists():
+        return None
+    there = manifest.read_manifest(folder)
+    counts: dict[int, list[int]] = {}
+    for file in there.files.values():
+        if file.role == "unlabeled" and file.client is not None:
+            before = counts.get(file.client, [0] * len(file.class_counts))
+            counts[file.client] = [one + more for one, more in zip(before, file.class_counts)]
+    return {"class_names": list(there.class_names), "unlabeled": [counts[client] for client in sorted(counts)]}

@@ -1,0 +1,70 @@
+"""Scalars and client embeddings for TensorBoard, written without TensorFlow."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
+
+from fedmatch_tf.runs.atomic import write_text
+
+NAME = "events.out.tfevents.0000000000.fedmatch"
+
+
+class ScalarLog:
+    """The scalars of a run, an event a round."""
+
+    def __init__(self, folder: Path, lines: Sequence[Mapping[str, Any]]) -> None:
+        """Writes the rounds so far anew."""
+        folder.mkdir(exist_ok=True)
+        self._folder, self._time = folder, 0.0
+        with (folder / NAME).open("wb") as file:  # in place, as a TensorBoard that is watching goes on reading there
+            file.write(_record(Event(file_version="brain.Event:2")))
+            for line in lines:
+                file.write(self._event(line))
+
+    def add(self, line: Mapping[str, Any]) -> None:
+        """Appends a round."""
+        with (self._folder / NAME).open("ab") as file:
+            file.write(self._event(line))
+
+    def _event(self, line: Mapping[str, Any]) -> bytes:
+        self._time += line["seconds"]
+        values = [Summary.Value(tag=tag, simple_value=value) for tag, value in _scalars(line)]
+        return _record(Event(step=line["round"] + 1, wall_time=self._time, summary=Summary(value=values)))
+
+    def embeddings(self, embeddings: Mapping[int, np.ndarray]) -> None:
+        """Writes the clients' embeddings for the projector."""
+        if not embeddings:
+            return
+        rows = ["\t".join(f"{value:.6g}" for value in embeddings[client]) for client in sorted(embeddings)]
+        write_text(self._folder / "clients.tsv", "\n".join(rows) + "\n")
+        write_text(self._folder / "names.tsv", "\n".join(f"client {client}" for client in sorted(embeddings)) + "\n")
+        text = 'embeddings {\n  tensor_name: "clients"\n  tensor_path: "clients.tsv"\n  metadata_path: "names.tsv"\n}\n'
+        write_text(self._folder / "projector_config.pbtxt", text)
+
+
+def _scalars(line: Mapping[str, Any]) -> list[tuple[str, float]]:
+    found = [
+        ("accuracy/global", line["test_acc"]), ("accuracy/clients", line["local_test_acc"]),
+        ("accuracy/sigma_only", line.get("test_acc_sigma")), ("accuracy/psi_only", line.get("test_acc_psi")),
+        ("loss/test", line["test_loss"]), ("loss/valid", line["valid_loss"]),
+        ("pseudo_labels/confident", line["confident"]), ("pseudo_labels/right", line["pseudo_label_acc"]),
+        ("learning_rate", line["lr"]), ("seconds", line["seconds"]),
+        *((f"{way}/{part}", line[way][part]) for way in ("s2c", "c2s") for part in ("sum", "sigma", "psi", "helpers")),
+        *((f"labeled_accuracy/{when}", value) for when, value in line.get("labeled_acc", {}).items()),
+    ]  # fmt: skip
+    return [(tag, float(value)) for tag, value in found if value is not None]
+
+
+def _record(event: Event) -> bytes:
+    """The event as one record of an event file: length, content, and a checksum of each."""
+    content: bytes = event.SerializeToString()
+    length = struct.pack("<Q", len(content))
+    return length + struct.pack("<I", masked_crc32c(length)) + content + struct.pack("<I", masked_crc32c(content))

@@ -1,0 +1,81 @@
+"""Files that a user gives to a run: starting weights and a probe image. Untrusted until checked."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from data.errors import DataError
+from data.files import decode_npy
+from fedmatch_tf.core.params import flatten
+
+Read = Callable[[Path], bytes]
+
+
+def read_sigma(path: Path, shapes: Sequence[tuple[int, ...]], read: Read = Path.read_bytes) -> np.ndarray:
+    """sigma as a flat vector: `sigma_0`, `sigma_1`, ... of an .npz, or the original's .npy, a list of kernels."""
+    try:
+        content = read(path)
+        kernels = _npz_kernels(content, len(shapes)) if path.suffix == ".npz" else _npy_kernels(content)
+    except DataError as error:
+        raise DataError(f"--init-weights: {path}: {error}") from error
+    except Exception as error:  # NumPy and zipfile raise many kinds for a damaged file
+        raise DataError(f"--init-weights: {path}: damaged or unreadable ({error})") from error
+    received = [tuple(kernel.shape) for kernel in kernels]
+    if received != list(shapes):
+        wrong = next((i for i, (a, b) in enumerate(zip(received, shapes)) if a != b), min(len(received), len(shapes)))
+        raise DataError(
+            f"--init-weights: {path}: expected {len(shapes)} kernels, received {len(received)}; the first "
+            f"difference is sigma_{wrong}: expected {_nth(shapes, wrong)}, received {_nth(received, wrong)}"
+        )
+    sigma = flatten(kernels)
+    if not np.isfinite(sigma).all():
+        raise DataError(f"--init-weights: {path}: expected finite numbers, received NaN or infinity")
+    return sigma
+
+
+def _nth(shapes: Sequence[tuple[int, ...]], index: int) -> str:
+    return str(list(shapes[index])) if index < len(shapes) else "none"
+
+
+def _npz_kernels(payload: bytes, number: int) -> list[np.ndarray]:
+    if not zipfile.is_zipfile(io.BytesIO(payload)):
+        raise DataError("expected an .npz file, found another kind of file")
+    with np.load(io.BytesIO(payload), allow_pickle=False) as file:
+        names = [name for name in file.files if name.startswith("sigma_")]
+        missing = [f"sigma_{i}" for i in range(max(number, len(names))) if f"sigma_{i}" not in names]
+        if missing:
+            raise DataError(f"expected arrays sigma_0 .. sigma_{number - 1}, missing {', '.join(missing)}")
+        return [_numbers(file[f"sigma_{i}"]) for i in range(len(names))]
+
+
+def _npy_kernels(payload: bytes) -> list[np.ndarray]:
+    content = decode_npy(payload)
+    if not isinstance(content, (list, tuple, np.ndarray)) or (isinstance(content, np.ndarray) and content.ndim == 0):
+        raise DataError(f"expected a list of kernels, received {type(content).__name__}")
+    return [_numbers(kernel) for kernel in content]
+
+
+def _numbers(kernel: object) -> np.ndarray:
+    if not isinstance(kernel, np.ndarray) or kernel.dtype.kind not in "fiu":
+        raise DataError(f"expected kernels of numbers, received {getattr(kernel, 'dtype', type(kernel).__name__)}")
+    return kernel
+
+
+def read_probe(path: Path, image_shape: Sequence[int], read: Read = Path.read_bytes) -> np.ndarray:
+    """The image that models are embedded on: float32 [1, h, w, c] in [0, 1]."""
+    try:
+        image = np.load(io.BytesIO(read(path)), allow_pickle=False)
+    except Exception as error:  # as above
+        raise DataError(f"--probe-image: {path}: expected an .npy file ({error})") from error
+    expected = [1, *image_shape]
+    if not isinstance(image, np.ndarray) or image.dtype != np.float32 or list(image.shape) != expected:
+        received = f"{image.dtype} {list(image.shape)}" if isinstance(image, np.ndarray) else type(image).__name__
+        raise DataError(f"--probe-image: {path}: expected float32 {expected}, received {received}")
+    if not (np.isfinite(image).all() and image.min() >= 0 and image.max() <= 1):
+        raise DataError(f"--probe-image: {path}: expected values in [0, 1], received {image.min()} to {image.max()}")
+    return image

@@ -1,0 +1,133 @@
+"""Tasks for a backend and their results: plain records, so that any process can run any of them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedmatch_tf.core.params import Params
+from fedmatch_tf.core.schedule import Plateau
+from fedmatch_tf.core.wire import Broadcast, Cost, Upload
+
+
+class TrainingError(RuntimeError):
+    """Training can't go on; says in which round, for which client and at which step."""
+
+
+class Score(NamedTuple):
+    """Loss and accuracy on a set."""
+
+    loss: float
+    accuracy: float
+
+
+class Step(NamedTuple):
+    """One gradient step as it went."""
+
+    kind: str  # s(upervised) or u(nsupervised)
+    loss: float
+    icc: float = 0.0  # mean KL to the helpers, before lambda_i
+    pseudo_ce: float = 0.0  # before lambda_a
+    num_rows: int = 0  # unlabelled examples
+    confident_rows: tuple[int, ...] = ()
+    pseudo_labels: tuple[int, ...] = ()  # of the confident rows
+    num_correct: int = 0  # pseudo-labels that are right
+
+
+class ClientTask(NamedTuple):
+    """One client's part of a round."""
+
+    round_num: int
+    client: int
+    task_step: int
+    broadcast: Broadcast
+    plateau: Plateau
+    score: bool = True  # whether the worker scores the trained model, or gives back its theta for others to do that
+
+
+class ClientResult(NamedTuple):
+    """What comes back from a client's round."""
+
+    client: int
+    s2c: Cost  # of the broadcast
+    plateau: Plateau  # that it trained with
+    upload: Upload
+    embedding: np.ndarray | None  # float32 [classes]: softmax on the probe image; None where nobody needs it
+    steps: tuple[Step, ...]
+    num_examples: int  # labelled and unlabelled
+    scored: tuple[EvalResult, ...] = ()  # of the model as trained
+    theta: np.ndarray | None = None  # float32 [n]: its kernels, if others are to score them
+    known_acc: tuple[float, float] | None = None  # on labelled data, before and after the unsupervised phases
+
+
+class ServerTask(NamedTuple):
+    """One of the server's epochs before a round (labels-at-server)."""
+
+    round_num: int
+    epoch: int
+    params: Params
+    lr: float
+
+
+class ServerResult(NamedTuple):
+    """What comes back from a server's epoch."""
+
+    params: Params
+    steps: tuple[Step, ...]
+
+
+class EvalTask(NamedTuple):
+    """Score a model on a part of the validation or test data."""
+
+    round_num: int
+    whose: str  # `client 7`, `server` after its epoch, or of the global model `theta`, `sigma`, `psi`
+    split: str  # valid or test
+    theta: np.ndarray  # float32 [n]
+    part: int = 0  # counted from 0
+    num_parts: int = 1
+
+
+class EvalResult(NamedTuple):
+    """What comes back from a score, pass by pass: where a set was cut does not change a sum."""
+
+    whose: str
+    split: str
+    part: int
+    num_parts: int
+    num_rows: tuple[int, ...]
+    losses: tuple[float, ...]  # means over the rows
+    hits: tuple[int, ...]
+
+
+class ConfusionTask(NamedTuple):
+    """Which class the test examples of each class are taken for."""
+
+    params: Params
+
+
+class ProfileTask(NamedTuple):
+    """Run a task and write a trace of it."""
+
+    task: Any
+    folder: str
+
+
+class InitTask(NamedTuple):
+    """Make the starting parameters, from the seed or from --init-weights."""
+
+
+def name_of(task: Any) -> str:
+    """How messages call a task."""
+    if isinstance(task, ClientTask):
+        return f"round {task.round_num + 1}, client {task.client}"
+    if isinstance(task, ServerTask):
+        return f"round {task.round_num + 1}, the server's epoch {task.epoch + 1}"
+    if isinstance(task, EvalTask):
+        whose = "the global model" if task.whose in ("theta", "sigma", "psi") else task.whose
+        return f"round {task.round_num + 1}, {'validation' if task.split == 'valid' else 'test'} of {whose}"
+    if isinstance(task, ConfusionTask):
+        return "confusion matrix"
+    if isinstance(task, ProfileTask):
+        return name_of(task.task)
+    return "starting weights" if isinstance(task, InitTask) else type(task).__name__

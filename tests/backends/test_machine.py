@@ -1,0 +1,90 @@
+"""Workers, threads and devices."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fedmatch_tf.backends import machine
+from fedmatch_tf.backends.environment import check_gpus, worker_variables
+from fedmatch_tf.config import ConfigError, make_config
+from tests.conftest import assert_refused, run_main
+
+
+@pytest.mark.parametrize(
+    ("cores", "given", "expected"),
+    [
+        (2, {}, (2, 1)),
+        (1, {}, (1, 1)),
+        (64, {}, (5, 12)),  # 5 clients a round: a sixth worker would have nothing to do
+        (8, {"threads_per_worker": 4}, (2, 4)),
+        (64, {"workers": 2}, (2, 12)),  # never other threads for other workers: a result may depend on them
+        (64, {"backend": "inline"}, (1, 12)),
+        (2, {"workers": 7}, (7, 1)),
+        (2, {"threads_per_worker": 7}, (1, 7)),
+        (8, {"workers": 3, "threads_per_worker": 5}, (3, 5)),
+        (8, {"gpu": (0, 3)}, (2, 1)),
+    ],
+)
+def test_workers_and_threads_follow_from_the_cores(
+    cores: int, given: dict[str, object], expected: tuple[int, int]
+) -> None:
+    config = machine.fill_in(make_config("lc-biid-c10", **given), cores)
+    assert (config.workers, config.threads_per_worker) == expected
+
+
+def test_the_cores_are_those_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "1")
+    assert machine.fill_in(make_config("lc-biid-c10")).workers == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"gpu": (0, 1), "workers": 3}, "with --gpu there is one worker an id: expected 2 or none, received 3"),
+        ({"backend": "inline", "workers": 2}, "inline is this one process"),
+        ({"backend": "inline", "gpu": (0, 1)}, "inline is this one process"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(given: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        machine.fill_in(make_config("lc-biid-c10", **given), 8)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "given", "visible"),
+    [
+        (None, {}, "-1"),  # without --gpu, no GPU is touched
+        (None, {"CUDA_VISIBLE_DEVICES": "0,1"}, "-1"),
+        (2, {}, "2"),
+        (1, {"CUDA_VISIBLE_DEVICES": "4,6"}, "6"),  # the second of those we may see
+        (0, {"CUDA_VISIBLE_DEVICES": "GPU-8f2a , GPU-91cc"}, "GPU-8f2a"),
+    ],
+)
+def test_a_worker_sees_its_own_gpu_only(gpu: int | None, given: dict[str, str], visible: str) -> None:
+    assert worker_variables(gpu, given)["CUDA_VISIBLE_DEVICES"] == visible
+
+
+def test_gpus_are_numbered_as_nvidia_smi_does_and_compute_the_same_every_time() -> None:
+    variables = worker_variables(0, {})
+    assert (variables["CUDA_DEVICE_ORDER"], variables["TF_DETERMINISTIC_OPS"]) == ("PCI_BUS_ID", "1")
+    assert worker_variables(0, {"TF_DETERMINISTIC_OPS": "0"})["TF_DETERMINISTIC_OPS"] == "0"
+
+
+def test_a_gpu_that_is_not_there_is_refused_with_a_list_of_those_that_are() -> None:
+    check_gpus((1, 0), ["NVIDIA A100", "NVIDIA T4"])
+    with pytest.raises(ConfigError) as error:
+        check_gpus((1, 2, 5), ["NVIDIA A100", "NVIDIA T4"])
+    assert str(error.value) == "--gpu: there is no GPU 2, 5 here; there is 0 (NVIDIA A100), 1 (NVIDIA T4)"
+    with pytest.raises(ConfigError, match="finds no GPU on this machine"):
+        check_gpus((0,), [])
+
+
+@pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="there may be a GPU here")
+def test_a_machine_without_gpu_says_so_before_anything_is_written(tmp_path: Path) -> None:
+    result = run_main("--task", "lc-biid-digits", "--gpu", "0,1", cwd=tmp_path)
+    assert_refused(result, "--gpu: expected GPUs 0, 1, but TensorFlow finds no GPU on this machine")
+    assert not (tmp_path / "datasets").exists()
+    assert not (tmp_path / "outputs").exists()

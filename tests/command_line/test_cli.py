@@ -1,0 +1,219 @@
+"""The command line as a user types it, through real processes: what it writes, prints and exits with."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from data.manifest import read_manifest
+from fedmatch_tf.config import flag, settings
+from parser import parse
+from tests.conftest import ROOT, SHARED, SMALL, assert_refused, made_up_images, needs_shared, run_main, save_npz
+
+
+def test_help_lists_every_setting_in_groups_and_imports_neither_tensorflow_nor_numpy() -> None:
+    result = run_main("--help")
+    assert result.returncode == 0
+    for name in settings():
+        assert f"{flag(name)} " in result.stdout
+    for group in ("what to run:", "data and partitions:", "FedMatch:", "baselines:", "machine:"):
+        assert group in result.stdout
+    code = (
+        "import sys, main\n"
+        "try: main.main(['--help'])\n"
+        "except SystemExit: print([m for m in ('tensorflow', 'numpy', 'matplotlib', 'sklearn') if m in sys.modules])"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert loaded.stdout.splitlines()[-1] == "[]"
+
+
+def test_every_setting_can_be_given_by_its_flag() -> None:
+    samples = {int: "3", float: "0.5", str: "text", tuple: "0,2"}
+    for name, setting in settings().items():
+        if name in ("task", "num_steps", "lr_factor", "image_size"):
+            continue
+        if setting.kind is bool:
+            assert getattr(parse(["--task", "lc-biid-c10", flag(name)]).config, name) is True
+            continue
+        text = setting.choices[0] if setting.choices else samples[setting.kind]
+        text = "head:6379" if name == "ray_address" else text
+        with_ray = ["--backend", "ray"] if name.startswith("ray_") else []
+        config = parse(["--task", "lc-biid-c10", *with_ray, flag(name), text]).config
+        expected = (0, 2) if setting.kind is tuple else setting.kind(text)
+        assert getattr(config, name) == expected, name
+
+
+def test_the_originals_abbreviated_flag_works() -> None:
+    text = "--gpu 0,1 --work-type train --model fedmatch --task lc-biid-c10 --frac-client 0.1 --seed 1"
+    command = parse(text.split())
+    assert command.config is not None
+    assert (command.config.frac_clients, command.config.gpu) == (0.1, (0, 1))
+
+
+def test_gen_data_writes_partitions_and_prints_their_folder_last(small_npz: Path, tmp_path: Path) -> None:
+    arguments = ("--work-type", "gen_data", "--task", "lc-bimb-c10", "--source", str(small_npz), "--dataset-path", "d")
+    result = run_main(*arguments, *SMALL[:-1], cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[-1] == "d/lc-bimb-c10"
+    assert re.search(r"labelled +50 for each client, 5 of each class", result.stdout)
+    assert "Writing lc-bimb-c10" in result.stderr
+    assert read_manifest(tmp_path / "d" / "lc-bimb-c10").spec.num_clients == 4
+    again = run_main(*arguments, *SMALL, cwd=tmp_path)
+    assert again.returncode == 0
+    assert again.stdout == "d/lc-bimb-c10\n"
+    assert again.stderr == "main.py: note: this is not the published c10 (its checksum differs)\n"
+
+
+@pytest.mark.parametrize("task", ["lc-biid-digits", "ls-bimb-digits", "lc-simb-digits", "ls-simb-digits"])
+def test_digits_need_no_download_for_any_kind_of_task(task: str, tmp_path: Path) -> None:
+    result = run_main("--work-type", "gen_data", "--task", task, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    manifest = read_manifest(tmp_path / "datasets" / task)
+    assert manifest.source.num_examples == 1797
+    assert manifest.num_classes == 10
+    assert (tmp_path / "datasets" / task / "partition.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_gen_data_imports_no_tensorflow(tmp_path: Path) -> None:
+    code = (
+        "import sys; import main\n"
+        "arguments = '--work-type gen_data --task lc-biid-digits --dataset-path'.split()\n"
+        f"code = main.main([*arguments, {str(tmp_path)!r}])\n"
+        "print(code, 'tensorflow' in sys.modules)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "0 False"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("", "--task: expected a task with --work-type train"),
+        ("--work-type gen_data", "--task: expected a task with --work-type gen_data"),
+        ("--task lc-biid-c11", "for example lc-biid-c10; received 'lc-biid-c11'"),
+        ("--task lc-biid-c10 --num-clients many", "--num-clients: expected a whole number, received 'many'"),
+        ("--task lc-biid-c10 --num-clients -3", "--num-clients: expected a whole number greater than 0, received -3"),
+        ("--task lc-biid-c10 --num-client 3", "did you mean --num-clients?"),
+        ("--task lc-biid-c10 --lr", "--lr: expected one argument"),
+        ("--task lc-biid-c10 --model fedsgd", "--model: expected one of fedmatch"),
+        ("--task lc-biid-c10 --ray-address auto", "--ray-address: is for --backend ray, received --backend process"),
+        ("--task lc-biid-c10 --gpu zero", "--gpu: expected ids, received 'zero'"),
+        ("--task ls-biid-c10 --model local-sl", "never learn from labels"),
+        ("--task lc-biid-c10 --work-type dance", "--work-type: invalid choice: 'dance'"),
+        ("--task lc-biid-c10 extra", "unrecognized arguments: extra"),
+    ],
+)
+def test_bad_flags_exit_with_2_and_one_message(arguments: str, message: str, tmp_path: Path) -> None:
+    result = run_main(*arguments.split(), cwd=tmp_path)
+    assert_refused(result, message)
+    assert len(result.stderr.splitlines()) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bad_data_exits_with_2_and_leaves_nothing(small_npz: Path, tmp_path: Path) -> None:
+    base = ("--work-type", "gen_data", "--task", "lc-biid-c10", *SMALL)
+    assert_refused(run_main(*base, "--source", "nowhere.npz", cwd=tmp_path), "nowhere.npz: expected a file or folder")
+    too_many = run_main(*base, "--source", str(small_npz), "--labels-per-class", "90", cwd=tmp_path)
+    assert_refused(too_many, "4 clients x 90 labels = 360 training examples of every class")
+    (tmp_path / "broken.npz").write_bytes(small_npz.read_bytes()[:5000])
+    assert_refused(run_main(*base, "--source", "broken.npz", cwd=tmp_path), "broken.npz: damaged or unreadable")
+    assert [path.name for path in tmp_path.iterdir()] == ["broken.npz"]
+
+
+def test_an_output_path_that_is_a_file_exits_with_2(small_npz: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    arguments = ("--work-type", "gen_data", "--task", "lc-biid-c10", "--source", str(small_npz), *SMALL)
+    assert_refused(run_main(*arguments, "--dataset-path", "file", cwd=tmp_path), "file")
+    assert (tmp_path / "file").read_text() == "x"
+
+
+def test_a_missing_dataset_exits_with_2_and_says_where_it_was_looked_for(tmp_path: Path) -> None:
+    result = run_main("--work-type", "gen_data", "--task", "lc-biid-covid", cwd=tmp_path, FEDMATCH_DATA=str(tmp_path))
+    assert_refused(result, "Looked at:", str(tmp_path / "covid"), "--source")
+
+
+def test_other_settings_under_the_same_path_exit_with_2_unless_forced(small_npz: Path, tmp_path: Path) -> None:
+    arguments = ("--work-type", "gen_data", "--task", "lc-biid-c10", "--source", str(small_npz), *SMALL)
+    assert run_main(*arguments, cwd=tmp_path).returncode == 0
+    assert_refused(run_main(*arguments, "--seed", "2", cwd=tmp_path), "seed: there 1, wanted 2", "--force")
+    assert run_main(*arguments, "--seed", "2", "--force", cwd=tmp_path).returncode == 0
+
+
+def test_a_disk_that_cannot_take_the_files_exits_with_1_and_leaves_nothing(small_npz: Path, tmp_path: Path) -> None:
+    script = f"ulimit -f 20; exec {sys.executable} {ROOT / 'main.py'} --work-type gen_data --task lc-biid-c10"
+    script += f" --source {small_npz} {' '.join(SMALL)}"
+    result = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert "File too large" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert list((tmp_path / "datasets").iterdir()) == []
+
+
+def test_an_interrupt_exits_with_130_and_leaves_nothing(tmp_path: Path) -> None:
+    save_npz(tmp_path / "s.npz", *made_up_images(3000))
+    command = [
+        sys.executable,
+        str(ROOT / "main.py"),
+        *["--work-type", "gen_data", "--task", "lc-biid-c10", "--source", "s.npz"],
+    ]
+    command += ["--num-clients", "40", "--num-test", "100", "--num-valid", "100", "--quiet"]
+    for number in range(10):  # on a busy machine it may be done before the signal reaches it
+        folder = tmp_path / str(number)
+        process = subprocess.Popen(
+            [*command, "--dataset-path", str(folder)], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+        )
+        while process.poll() is None and not list(folder.glob(".*.partial/u_*")):
+            time.sleep(0.002)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+        if process.returncode != 0:
+            break
+    assert process.returncode == 130
+    assert "Interrupted" in errors
+    assert "Traceback" not in errors
+    assert list(folder.iterdir()) == []
+
+
+def test_own_images_in_a_folder_become_partitions(tmp_path: Path) -> None:
+    from tests.data.test_sources import X, image_folder
+
+    image_folder(tmp_path / "mine", {"cat": [*X[:30], X[0], X[0]], "dog": list(X[30:])})
+    result = run_main(
+        *["--work-type", "gen_data", "--task", "ls-bimb-own", "--source", "mine"],
+        *["--num-clients", "3", "--labels-per-class", "4"],
+        *["--num-test", "9", "--num-valid", "8"], cwd=tmp_path,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    manifest = read_manifest(tmp_path / "datasets" / "ls-bimb-own")
+    assert manifest.class_names == ("cat", "dog")
+    assert "s_own.npy" in manifest.files
+
+
+@needs_shared
+def test_real_cifar10_xrays_and_fashion_mnist_become_partitions(tmp_path: Path) -> None:
+    data = str(SHARED / "data")
+    tasks = ["lc-biid-c10", "ls-bimb-c10", "lc-biid-covid", "ls-biid-covid"]
+    if Path("/usr/share/datasets/fashion-mnist").is_dir():
+        tasks += ["lc-simb-fmnist", "ls-simb-fmnist"]
+    for task in tasks:
+        result = run_main("--work-type", "gen_data", "--task", task, "--quiet", cwd=tmp_path, FEDMATCH_DATA=data)
+        assert result.returncode == 0, result.stderr
+    unlabeled = [
+        record.num_examples
+        for record in read_manifest(tmp_path / "datasets" / "lc-biid-c10").files.values()
+        if record.role == "unlabeled"
+    ]
+    assert len(unlabeled) == 100
+    assert set(unlabeled) <= set(range(500, 511))  # 51,000 examples, but for what doesn't divide by class
+
+
+def test_a_flag_that_does_nothing_is_noted(tmp_path: Path) -> None:
+    result = run_main("--task=lc-biid-digits", "--model=fedavg-uda", "--mu=1", "--lr=0.1", "--gpu=0", cwd=tmp_path)
+    assert "note: --mu has no effect with fedavg-uda on lc-biid-digits" in result.stderr
+    assert "--lr" not in result.stderr

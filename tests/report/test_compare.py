@@ -1,0 +1,122 @@
+"""Our runs beside the original's logs, which may be anything."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from data.errors import DataError
+from fedmatch_tf.report import results
+from fedmatch_tf.report.compare import compare, read_original, settings_table, verdicts
+from tests.conftest import SHARED, assert_refused, needs_shared, run_main
+from tests.report.test_report import write_run
+
+
+def write_original(folder: Path, accuracies: list[float], **options: Any) -> Path:
+    folder.mkdir(parents=True)
+    count = len(accuracies)
+    server = {
+        "c2s": {"sum": [0.5] * count, "sig": [0.3] * count, "psi": [0.2] * count},
+        "s2c": {"sum": [2.0] + [1.0] * (count - 1), "sig": [1.0] * count, "psi": [1.0] * count, "hlp": [0.0] * count},
+        "scores": {"aggr_acc": accuracies, "aggr_lss": [2.0] * count, "valid_loss": []},
+        "options": {
+            "task": "lc-biid-c10",
+            "lr": 0.001,
+            "confidence": 0.75,
+            "wd": 0.0001,
+            "archi": "resnet9",
+            **options,
+        },
+    }
+    (folder / "server.txt").write_text(json.dumps(server))
+    (folder / "client-3.txt").write_text(json.dumps({"scores": {"valid_loss": [1.0], "test_acc": [0.5]}}))
+    return folder
+
+
+def test_every_quantity_has_a_verdict_on_the_rounds_that_both_have(tmp_path: Path) -> None:
+    theirs = read_original(write_original(tmp_path / "theirs", [0.1, 0.2, 0.3, 0.9]))
+    ours = results.read(write_run(tmp_path / "run", [0.12, 0.22, 0.32]))
+    rows = {row[1]: row for row in verdicts([ours], theirs).rows}
+    assert rows["accuracy (%)"][2:4] == ["22", "20"]  # over three rounds, not four
+    assert rows["accuracy (%)"][6] == "agrees"
+    assert rows["loss"][6] == "differs"  # 1 against 2
+    assert rows["C2S, sum"][6] == "agrees"
+    assert rows["C2S, sigma"][6] == "differs"  # 1 against 0.3
+    assert rows["S2C, helpers"][2:4] == ["0.25", "0"]
+    assert theirs.clients[3]["test_acc"] == [0.5]
+
+
+def test_settings_that_differ_stand_beside_each_other(tmp_path: Path) -> None:
+    theirs = read_original(write_original(tmp_path / "theirs", [0.1], lr=0.01))
+    ours = results.read(write_run(tmp_path / "run", [0.12]))
+    rows = {row[0]: row[1:] for row in settings_table(ours, theirs).rows}
+    assert rows["lr"] == ["0.001", "0.01", "0.001"]
+    assert rows["wd"] == ["0.0001", "0.0001", "0.0"]
+    assert rows["confidence"] == ["0.85", "0.75", "0.75"]  # the paper alone differs
+    assert "arch" not in rows
+
+
+def test_a_folder_is_written_with_page_figures_and_tables(tmp_path: Path) -> None:
+    write_original(tmp_path / "theirs", [0.1, 0.2], task="<script>x</script>")
+    write_original(write_run(tmp_path / "logs" / "run", [0.12, 0.3]) / "x", [0.1])
+    for name in ("server.txt", "client-3.txt"):
+        (tmp_path / "logs" / "run" / "x" / name).replace(tmp_path / "logs" / "run" / name)
+    (tmp_path / "logs" / "run" / "x").rmdir()
+    made = compare([str(tmp_path / "logs" / "*")], tmp_path / "theirs", tmp_path)
+    page = (made / "compare.html").read_text()
+    assert "<script>x" not in page
+    assert len(list((made / "figures").glob("*.svg"))) == 9  # accuracy, loss, four costs one way, three the other
+    assert len(list(csv.reader((made / "tables" / "verdicts.csv").open()))) == 10
+    assert [row[1:] for row in csv.reader((made / "tables" / "clients.csv").open())][1:] == [["1", "1", "", "0.5"]] * 2
+    assert "Of another task than the original" in page
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "", "{", "[]", "{}", '{"scores": 3}', '{"scores": {"aggr_acc": 3}, "s2c": {}, "c2s": {}}',
+        '{"scores": {"aggr_acc": ["x"]}, "s2c": {}, "c2s": {}}',
+        '{"scores": {"aggr_acc": [NaN]}, "s2c": {}, "c2s": {}}',
+        '{"scores": {"aggr_acc": [1e999]}, "s2c": {}, "c2s": {}}',
+        '{"scores": {}, "s2c": {"sum": [true]}, "c2s": {}}',
+        '{"scores": {}, "s2c": {}, "c2s": {}, "options": 3}', "[" * 100_000, "\x00",
+        '{"scores": {}, "s2c": {}, "c2s": {}, "options": {"task": "\\ud800"}}',
+        '{"scores": {"aggr_lss": [1e308]}, "s2c": {}, "c2s": {}}', f'{{"scores": {{"aggr_lss": [{10**400}]}}}}',
+    ],
+)  # fmt: skip
+def test_logs_that_are_not_the_originals_are_refused(content: str, tmp_path: Path) -> None:
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    (folder / "server.txt").write_text(content)
+    with pytest.raises(DataError, match=r"server|theirs"):
+        read_original(folder)
+
+
+def test_logs_that_are_no_files_are_refused(tmp_path: Path) -> None:
+    for name, make in (("fifo", os.mkfifo), ("zero", lambda path: path.symlink_to("/dev/zero"))):
+        (tmp_path / name).mkdir()
+        make(tmp_path / name / "server.txt")
+        with pytest.raises(DataError, match="found no file"):
+            read_original(tmp_path / name)
+
+
+def test_the_command_says_what_is_missing(tmp_path: Path) -> None:
+    write_run(tmp_path / "logs" / "run", [0.12, 0.3])
+    assert_refused(run_main("--work-type=compare", "--runs", "logs/*", cwd=tmp_path), "--official: expected")
+    result = run_main("--work-type=compare", "--runs", "logs/*", "--official", "nowhere", cwd=tmp_path)
+    assert_refused(result, "expected the original's log folder with server.txt")
+    assert not (tmp_path / "outputs").exists()
+
+
+@needs_shared
+def test_a_real_log_folder_of_the_original_is_read() -> None:
+    (folder,) = (SHARED / "official" / "logs").iterdir()
+    original = read_original(folder)
+    assert [round(100 * value, 2) for value in original.accuracy] == [12.25, 15.85, 15.05]
+    assert len(original.clients) == 15
+    assert original.options["confidence"] == 0.75

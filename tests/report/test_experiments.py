@@ -1,0 +1,126 @@
+"""Experiments: every table and figure of the paper, what they cost, and that what is done is not done again."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fedmatch_tf.config import Config, ConfigError, make_config
+from fedmatch_tf.report import reproduce
+from fedmatch_tf.report.experiments import EXPERIMENTS, configs, hours
+from fedmatch_tf.report.paper import reported
+from parser import parse
+from tests.conftest import assert_refused, made_up_images, run_main, save_npz
+from tests.report.test_report import write_run
+
+
+def test_tables_have_all_their_models_tasks_and_seeds() -> None:
+    batch = configs("batch", 3, {})
+    assert len(batch) == 4 * 7 * 3
+    assert {config.seed for config in batch} == {1, 2, 3}
+    assert all(config.num_rounds == 200 and config.num_clients == 100 for config in batch)
+    assert len(configs("streaming", 1, {})) == 3 + 2 * 4
+    assert {config.labels_per_class for config in configs("ablation-labels", 1, {})} == {1, 5, 10, 20}
+    assert {(config.arch, config.frac_clients) for config in configs("alexnet", 1, {})} == {
+        ("alexnet", 0.05), ("alexnet", 0.1), ("alexnet", 0.2), ("alexnet", 1.0),
+    }  # fmt: skip
+    assert any(config.no_icc for config in configs("ablation-icc", 1, {}))
+
+
+@pytest.mark.parametrize("name", ["batch", "streaming", "covid", "alexnet", "ablation-labels"])
+def test_every_run_of_a_table_has_its_value_in_the_paper(name: str) -> None:
+    for config in configs(name, 1, {}):
+        assert reported(dataclasses.asdict(config)) is not None, config
+
+
+def test_settings_given_scale_an_experiment_down() -> None:
+    small = configs("batch", 1, {"num_rounds": 2, "arch": "alexnet"})
+    assert all((config.num_rounds, config.arch) == (2, "alexnet") for config in small)
+    assert sum(map(hours, small)) < 0.01 * sum(map(hours, configs("batch", 1, {})))
+    with pytest.raises(ConfigError, match="decided by the experiment"):
+        configs("batch", 1, {"seed": 4})
+    with pytest.raises(ConfigError, match="expected one of batch, streaming"):
+        configs("table9", 1, {})
+
+
+def test_runs_with_other_partitions_use_other_folders() -> None:
+    folders: dict[tuple[str, str], Config] = {}
+    for name in EXPERIMENTS:
+        for config in reproduce.plan(name, 2, {}):
+            other = folders.setdefault((config.dataset_path, config.task), config)
+            for field in ("seed", "labels_per_class", "num_clients", "num_test"):
+                assert getattr(other, field) == getattr(config, field)
+    assert len({config.dataset_path for config in reproduce.plan("curves", 1, {})}) == 4
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_a_dry_run_prints_commands_that_make_the_same_runs(name: str) -> None:
+    for config in reproduce.plan(name, 1, {"num_rounds": 12}):
+        words = shlex.split(reproduce.command(config))
+        assert words[:2] == ["python", "main.py"]
+        assert parse(words[2:]).config == config
+
+
+def test_a_run_is_found_again_by_what_it_is(tmp_path: Path) -> None:
+    config = make_config("lc-biid-c10", num_rounds=3, output_path=str(tmp_path), seed=2)
+    assert reproduce.find_run(config) is None
+    write_run(tmp_path / "logs" / "other", [0.1] * 3, seed=1)
+    write_run(tmp_path / "logs" / "other-lr", [0.1] * 3, seed=2, lr=0.1)
+    assert reproduce.find_run(config) is None
+    write_run(tmp_path / "logs" / "partial", [0.1], seed=2, num_rounds=3, workers=7)
+    write_run(tmp_path / "logs" / "further", [0.1, 0.2], seed=2, num_rounds=3)
+    assert reproduce.find_run(config) is None, "without a checkpoint it can't go on"
+    for name in ("partial", "further"):
+        (tmp_path / "check_pts" / name).mkdir(parents=True)
+    found = reproduce.find_run(config)
+    assert found is not None
+    assert (found.name, found.state) == ("further", "partial")
+    write_run(tmp_path / "logs" / "whole", [0.1] * 3, seed=2)
+    found = reproduce.find_run(config)
+    assert found is not None
+    assert (found.name, found.state) == ("whole", "finished")
+
+
+def test_the_list_and_its_refusals(tmp_path: Path) -> None:
+    result = run_main("--work-type=reproduce", "--list", "--seeds=1", cwd=tmp_path)
+    assert result.returncode == 0
+    for name in EXPERIMENTS:
+        assert f"\n{name} " in result.stdout
+    assert_refused(run_main("--work-type=reproduce", cwd=tmp_path), "--experiment: expected a name")
+    result = run_main("--work-type=reproduce", "--experiment=batch", "--seeds=0", cwd=tmp_path)
+    assert_refused(result, "--seeds: expected a whole number from 1 to 1000")
+    assert_refused(run_main("--task=lc-biid-c10", "--experiment=batch", cwd=tmp_path), "are for --work-type reproduce")
+    assert_refused(run_main("--task=lc-biid-c10", "--dry-run", cwd=tmp_path), "are for --work-type reproduce")
+    short = run_main("--work-type=reproduce", "--list", "--num-rounds=5", cwd=tmp_path)
+    assert "not with these settings: --num-rounds" in short.stdout
+    other = make_config("lc-biid-c10", num_rounds=3, output_path=str(tmp_path), source="elsewhere.npz")
+    assert reproduce.find_run(other) is None
+
+
+def test_a_reproduction_does_what_is_missing_and_reports(tmp_path: Path) -> None:
+    x, y = made_up_images(300, num_classes=5, size=20)
+    save_npz(tmp_path / "small.npz", x, y)
+
+    def go(seeds: int) -> subprocess.CompletedProcess[str]:
+        return run_main(
+            "--work-type=reproduce", "--experiment=ablation-parts", f"--seeds={seeds}", "--source=small.npz", "--quiet",
+            "--arch=alexnet", "--image-size=20", "--num-clients=3", "--frac-clients=0.7", "--num-rounds=1",
+            "--num-test=30", "--num-valid=20", "--labels-per-class=2", "--workers=1", cwd=tmp_path,
+        )  # fmt: skip
+
+    first = go(1)
+    assert first.returncode == 0, first.stderr
+    second = go(2)
+    assert second.returncode == 0, second.stderr
+    assert "seed 1: done" in second.stderr
+    assert "seed 2: starting" in second.stderr
+    assert len(list((tmp_path / "outputs" / "logs").iterdir())) == 2
+    folder = tmp_path / second.stdout.splitlines()[-1]
+    assert "2 of 2" in (folder / "tables" / "accuracy.csv").read_text()
+    assert list((folder / "figures").glob("parts-*.png"))
+    assert list((folder / "figures").glob("confusion-*.png"))
+    assert list((folder / "figures").glob("classes-*.png"))

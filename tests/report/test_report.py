@@ -1,0 +1,391 @@
+"""Reports from records written by hand: means, deviations, what is left out, hostile strings, pages in a browser."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import math
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedmatch_tf.config import ConfigError, make_config
+from fedmatch_tf.report import results, tables
+from fedmatch_tf.report.build import report
+from fedmatch_tf.report.paper import reported
+from fedmatch_tf.report.summary import band, mean, summarise
+from fedmatch_tf.runs.tensorboard import NAME, ScalarLog
+from tests.conftest import ROOT, assert_refused, run_main
+
+
+def line(number: int, accuracy: float, **more: Any) -> dict[str, Any]:
+    cost = {"sum": 1.5, "sigma": 1.0, "psi": 0.25, "helpers": 0.25, "bytes": 2e6}
+    return {
+        "round": number, "task_step": 0, "clients": [0, 1], "test_acc": accuracy, "test_loss": 1.0,
+        "local_test_acc": None, "valid_loss": 1.0, "s2c": {**cost, "sum": 2.0 if number == 0 else 1.0},
+        "c2s": {**cost, "sum": 0.5},
+        "confident": 0.5, "pseudo_label_acc": None, "helpers": {}, "lr": 0.001, "seconds": 30.0, **more,
+    }  # fmt: skip
+
+
+def write_run(folder: Path, accuracies: list[float], task: str = "lc-biid-c10", **given: Any) -> Path:
+    config = make_config(task, **{"num_rounds": len(accuracies), **given})
+    folder.mkdir(parents=True)
+    content = {"settings": dataclasses.asdict(config), "versions": {}}
+    (folder / "config.json").write_text(json.dumps(content))
+    lines = [json.dumps(line(number, accuracy)) for number, accuracy in enumerate(accuracies)]
+    (folder / "rounds.jsonl").write_text("".join(f"{text}\n" for text in lines))
+    return folder
+
+
+def groups_of(logs: Path) -> list[results.Group]:
+    return results.group(results.find([str(logs / "*")]))
+
+
+def test_means_and_sample_deviations_are_over_seeds(tmp_path: Path) -> None:
+    for seed, accuracies in enumerate([[0.1, 0.5, 0.3], [0.1, 0.2, 0.4], [0.1, 0.9, 0.5]], start=1):
+        write_run(tmp_path / f"run{seed}", accuracies, seed=seed)
+    (group,) = groups_of(tmp_path)
+    summary = summarise(group)
+    assert summary.final is not None
+    assert summary.final.value == pytest.approx(40)
+    assert summary.final.deviation == pytest.approx(10)  # of 30, 40 and 50
+    assert summary.best is not None
+    assert summary.best.value == pytest.approx((50 + 40 + 90) / 3)
+    assert summary.s2c is not None
+    assert summary.s2c.value == pytest.approx(4 / 3)  # 2, 1 and 1
+    assert summary.c2s is not None
+    assert summary.c2s.value == pytest.approx(0.5)
+    assert summary.megabytes is not None
+    assert summary.megabytes.value == pytest.approx(4)
+    assert summary.minutes is not None
+    assert summary.minutes.value == pytest.approx(1.5)
+    assert summary.local is None
+
+
+def test_one_seed_has_no_deviation() -> None:
+    assert mean([3.0]) == (3.0, None)
+    assert mean([]) is None
+    assert tuple(mean([1.0, 3.0]) or ()) == pytest.approx((2.0, math.sqrt(2)))
+
+
+def test_partial_and_unreadable_runs_are_shown_and_never_averaged(tmp_path: Path) -> None:
+    write_run(tmp_path / "whole", [0.1, 0.2, 0.3], seed=1)
+    write_run(tmp_path / "partial", [0.1, 0.9], seed=2, num_rounds=3)
+    (tmp_path / "partial" / "stopped.txt").write_text("Ctrl-C\n")
+    write_run(tmp_path / "torn", [0.1, 0.2, 0.3], seed=3)
+    torn = (tmp_path / "torn" / "rounds.jsonl").read_text()
+    (tmp_path / "torn" / "rounds.jsonl").write_text(torn[: len(torn) - 40])
+    (tmp_path / "empty").mkdir()
+    found = {result.name: result for result in results.find([str(tmp_path / "*")])}
+    assert {name: result.state for name, result in found.items()} == {
+        "whole": "finished", "partial": "partial", "torn": "partial", "empty": "unreadable",
+    }  # fmt: skip
+    assert found["partial"].remark == "2 of 3 rounds; stopped by Ctrl-C"
+    assert "line 3" in found["torn"].remark
+    assert len(found["torn"].lines) == 2
+    (group,) = results.group(list(found.values()))
+    summary = summarise(group)
+    assert summary.final is not None
+    assert summary.final.value == pytest.approx(30)
+    assert summary.final.deviation is None
+    assert tables.accuracy_table([summary]).rows[0][2:4] == ["3", "1 of 3"]
+
+
+def test_curves_are_of_finished_runs_or_of_partial_ones_as_far_as_all_have_got(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", [0.1, 0.3], seed=1, num_rounds=3)
+    write_run(tmp_path / "b", [0.3], seed=2, num_rounds=3)
+    (group,) = groups_of(tmp_path)
+    rounds, centre, width = band(group, "test_acc")
+    assert rounds == [1]
+    assert centre == pytest.approx([20])
+    assert width == pytest.approx([math.sqrt(200)])
+    write_run(tmp_path / "c", [0.5, 0.6, 0.7], seed=3)
+    (group,) = groups_of(tmp_path)
+    rounds, centre, width = band(group, "test_acc")
+    assert rounds == [1, 2, 3]
+    assert centre == pytest.approx([50, 60, 70])
+    assert width == [0, 0, 0]
+    assert band(group, "pseudo_label_acc") == ([], [], [])
+
+
+def test_a_run_counts_once_however_it_is_named(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", [0.5])
+    write_run(tmp_path / "b", [0.7])  # the same settings and seed
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    found = results.find([str(tmp_path / "*"), str(tmp_path / "a"), f"{tmp_path}/./a/"])
+    assert [(result.name, result.state) for result in found] == [("a", "repeated"), ("b", "finished")]
+    assert found[0].remark == "same settings and seed as b"
+    (group,) = results.group(found)
+    assert [result.name for result in group.results] == ["b"]
+
+
+def test_runs_on_other_data_are_other_groups(tmp_path: Path) -> None:
+    for name, source in (("a", "/data/cats"), ("b", "/data/xrays")):
+        write_run(tmp_path / name, [0.5], task="lc-biid-own", source=source)
+    assert [len(group.results) for group in groups_of(tmp_path)] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        '{"round": 0}', "[]", "null", "{", '{"round": 1, "test_acc": 1}', json.dumps(line(1, 0.5)),
+        json.dumps(line(0, 0.5)).replace("0.5", "NaN"), json.dumps({**line(0, 0.5), "test_acc": "high"}),
+        json.dumps({**line(0, 0.5), "helpers": {"x": [1]}}), json.dumps({**line(0, 0.5), "helpers": {"1": ["a"]}}),
+        json.dumps({**line(0, 0.5), "s2c": 3}), "\x00\x01", "[" * 100_000, json.dumps({**line(0, 0.5), "helpers": []}),
+        json.dumps({**line(0, 0.5), "helpers": {"1": [100]}}), json.dumps({**line(0, 0.5), "helpers": {"\u00b2": [1]}}),
+        json.dumps({**line(0, 0.5), "labeled_acc": 3}), json.dumps({**line(0, 0.5), "labeled_acc": {}}),
+        json.dumps({**line(0, 0.5), "test_acc_sigma": "x"}), json.dumps(line(0, -5)), json.dumps(line(0, 1e307)),
+        json.dumps({**line(0, 0.5), "seconds": 10**400}), json.dumps({**line(0, 0.5), "seconds": 1e308}),
+        json.dumps({**line(0, 0.5), "local_test_acc": float("nan")}), json.dumps({**line(0, 0.5), "test_acc": True}),
+    ],
+)  # fmt: skip
+def test_rounds_that_are_not_records_are_not_read(spoilt: str, tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", [0.5])
+    (folder / "rounds.jsonl").write_text(spoilt + "\n")
+    result = results.read(folder)
+    assert (result.state, result.lines) == ("unreadable", [])
+    assert "line 1" in result.remark
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        "", "[]", '{"settings": {}}', '{"settings": {"task": 3}}', "\xff", '{"settings": {"task": "foo"}}',
+        "[" * 100_000,
+        '{"settings": {"task": "lc-biid-c10", "num_rounds": 0}}', '{"settings": {"task": "lc-biid-c10", "gpu": 3}}',
+        '{"settings": {"task": "lc-biid-c10", "source": "\\ud800"}}',
+        '{"settings": {"task": "lc-biid-c10", "lr": 1e999}}',
+    ],
+)  # fmt: skip
+def test_a_config_that_is_none_makes_a_run_unreadable(spoilt: str, tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", [0.5])
+    (folder / "config.json").write_text(spoilt)
+    assert results.read(folder).state == "unreadable"
+
+
+def test_groups_differ_in_settings_not_in_seed_or_machine(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", [0.5], seed=1, workers=1)
+    write_run(tmp_path / "b", [0.5], seed=2, workers=2)
+    write_run(tmp_path / "c", [0.5], no_icc=True)
+    write_run(tmp_path / "d", [0.5], lr=0.01)
+    write_run(tmp_path / "e", [0.5], model="fedavg-sl")
+    labels = {group.label: len(group.results) for group in groups_of(tmp_path)}
+    assert labels == {
+        "lc-biid-c10: fedmatch, lr 0.001": 2,
+        "lc-biid-c10: fedmatch, lr 0.001, no-icc": 1,
+        "lc-biid-c10: fedmatch, lr 0.01": 1,
+        "lc-biid-c10: fedavg-sl": 1,
+    }
+
+
+def settings(task: str, **given: Any) -> dict[str, Any]:
+    return dataclasses.asdict(make_config(task, **given))
+
+
+def test_the_papers_values_are_found_by_what_a_run_is() -> None:
+    value = reported(settings("lc-biid-c10"))
+    assert value == ("Table 1", 52.13, 0.34, 0.79, 0.46, False)
+    streaming = reported(settings("ls-simb-fmnist", model="fedprox-uda"))
+    assert streaming is not None
+    assert (streaming.accuracy, streaming.local) == (83.34, True)
+    accuracy = {
+        "alexnet": reported(settings("lc-biid-c10", arch="alexnet", frac_clients=0.2, model="fedavg-fixmatch")),
+        "covid": reported(settings("ls-biid-covid")),
+        "20 labels": reported(settings("lc-biid-c10", labels_per_class=20, no_decomposition=True)),
+        "w/o": reported(settings("lc-biid-c10", no_decomposition=True)),
+        "1 label": reported(settings("lc-biid-c10", labels_per_class=1, model="fedprox-uda")),
+    }
+    assert {name: value and value.accuracy for name, value in accuracy.items()} == {
+        "alexnet": 37.61, "covid": 84.32, "20 labels": 62.7, "w/o": 47.51, "1 label": 31.95,
+    }  # fmt: skip
+    for given in (
+        {"no_icc": True},
+        {"num_clients": 20},
+        {"frac_clients": 0.5},
+        {"labels_per_class": 7},
+        {"num_helpers": 0},
+    ):
+        assert reported(settings("lc-biid-c10", **given)) is None
+    assert reported(settings("ls-biid-c10", labels_per_class=50)) is None
+
+
+def test_the_difference_is_to_the_papers_own_measure(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "s", [0.5] * 10, task="lc-simb-fmnist", num_rounds=10)
+    lines = [line(number, 0.5, local_test_acc=0.8) for number in range(10)]
+    (folder / "rounds.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
+    (group,) = groups_of(tmp_path)
+    assert summarise(group).difference == pytest.approx(80 - 77.95)
+
+
+HOSTILE = "<script>alert(1)</script> & $x_1^2$ \\input{/etc/passwd} | =cmd() ~ % # {}"
+
+
+def test_hostile_strings_are_escaped_everywhere(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "logs" / "run", [0.5, 0.6])
+    about = json.loads((folder / "config.json").read_text())
+    about["settings"]["source"] = HOSTILE
+    (folder / "config.json").write_text(json.dumps(about))
+    other = write_run(tmp_path / "logs" / "other", [0.5], num_rounds=2)
+    (other / "stopped.txt").write_text(HOSTILE)
+    spoilt = write_run(tmp_path / "logs" / "spoilt", [0.5])
+    about["settings"]["model"] = HOSTILE
+    (spoilt / "config.json").write_text(json.dumps(about))
+    (folder / "confusion.json").write_text(json.dumps({"class_names": [HOSTILE, "b"], "matrix": [[1, 2], [3, 4]]}))
+    made = report([str(tmp_path / "logs" / "*")], tmp_path)
+    page = (made / "report.html").read_text()
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    tex = (made / "tables" / "runs.tex").read_text()
+    assert r"\input" not in tex
+    assert r"\textbackslash{}input\{/etc/passwd\}" in tex
+    assert r"\$x\_1\textasciicircum{}2\$" in tex
+    assert r"\|" in (made / "tables" / "runs.md").read_text()
+    assert "<script" not in (made / "tables" / "runs.md").read_text().replace(r"\<script", "")
+    assert len(list((made / "figures").glob("*.png"))) == len(list((made / "figures").glob("*.svg"))) >= 3
+    for path in (made / "figures").iterdir():
+        assert path.resolve().parent == (made / "figures").resolve()
+
+
+def test_a_cell_is_no_formula_for_a_spreadsheet() -> None:
+    table = tables.Table("t", "t", ["a", "b"], [["=1+1", "-3.50"], ["@x", "+cmd"]])
+    assert list(csv.reader(tables.comma_separated(table).splitlines())) == [
+        ["a", "b"],
+        ["'=1+1", "-3.50"],
+        ["'@x", "'+cmd"],
+    ]
+
+
+def full_report(tmp_path: Path) -> Path:
+    """A report that has every figure."""
+    for seed in (1, 2):
+        write_run(tmp_path / "logs" / f"fm{seed}", [0.1, 0.3 + 0.1 * seed, 0.5], seed=seed)
+        folder = write_run(
+            tmp_path / "logs" / f"ab{seed}", [0.1, 0.2, 0.4], seed=seed, ablate_eval=True, track_forgetting=True
+        )
+        extra = {"test_acc_sigma": 0.2, "test_acc_psi": 0.1, "labeled_acc": {"before": 0.6, "after": 0.5}}
+        lines = [line(n, 0.2, pseudo_label_acc=0.9, helpers={"1": [0, 2], "0": [2]}, **extra) for n in range(3)]
+        (folder / "rounds.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
+        counts = {"class_names": ["cat", "dog"], "unlabeled": [[5, 1], [2, 2], [0, 9]]}
+        (folder / "partition.json").write_text(json.dumps(counts))
+        (folder / "confusion.json").write_text(json.dumps({"class_names": ["cat", "dog"], "matrix": [[8, 2], [3, 7]]}))
+    write_run(tmp_path / "logs" / "sl", [0.4, 0.5, 0.6], model="fedavg-sl")
+    return report([str(tmp_path / "logs" / "*")], tmp_path)
+
+
+def test_every_kind_of_figure_is_drawn(tmp_path: Path) -> None:
+    made = full_report(tmp_path)
+    kinds = {path.stem.split("-lc-biid-c10")[0] for path in (made / "figures").glob("*.png")}
+    assert kinds == {
+        "accuracy", "confident", "pseudo-labels", "learning-rate", "cost", "parts", "forgetting", "helpers", "classes",
+        "confusion",
+    }  # fmt: skip
+    page = (made / "report.html").read_text()
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    assert "https://" not in page
+    assert {path.name for path in (made / "tables").iterdir()} == {
+        f"{name}.{ending}" for name in ("accuracy", "runs") for ending in ("md", "csv", "tex")
+    }
+
+
+def test_accuracy_by_labels_per_class_is_drawn_where_runs_differ_in_it(tmp_path: Path) -> None:
+    for labels in (1, 5, 20):
+        for model in ("fedmatch", "fedprox-uda"):
+            write_run(tmp_path / "logs" / f"{model}{labels}", [0.1, labels / 40], model=model, labels_per_class=labels)
+    made = report([str(tmp_path / "logs" / "*")], tmp_path)
+    assert (made / "figures" / "labels-lc-biid-c10.png").exists()
+
+
+def test_the_command_reports_without_tensorflow_and_prints_its_folder(tmp_path: Path) -> None:
+    write_run(tmp_path / "outputs" / "logs" / "run", [0.1, 0.4])
+    code = (
+        "import sys; from main import main; code = main(sys.argv[1:]); "
+        "assert 'tensorflow' not in sys.modules; sys.exit(code)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code, "--work-type", "report", "--runs", "outputs/logs/*", "--quiet"],
+        cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    folder = tmp_path / result.stdout.splitlines()[-1]
+    assert (folder / "report.html").exists()
+    assert folder.parent == tmp_path / "outputs" / "reports"
+
+
+def test_runs_that_are_not_there_are_refused(tmp_path: Path) -> None:
+    (tmp_path.parent / "there").mkdir(exist_ok=True)
+    with pytest.raises(ConfigError, match="expected folders of runs"):
+        results.find([str(tmp_path.parent / "there"), str(tmp_path / "nothing*")])
+    assert_refused(run_main("--work-type", "report", cwd=tmp_path), "--runs: expected folders of runs")
+    assert_refused(run_main("--work-type", "report", "--runs", "x*", cwd=tmp_path), "--runs: expected folders of runs")
+    result = run_main("--work-type", "report", "--runs", "x", "--lr", "1", cwd=tmp_path)
+    assert_refused(result, "--lr: has no meaning with --work-type report")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_scalars_are_read_back_by_tensorboard(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    log = ScalarLog(tmp_path / "tensorboard", [line(0, 0.25)])
+    log.add(line(1, 0.5, local_test_acc=0.75, labeled_acc={"before": 0.5, "after": 0.25}))
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert [(event.step, event.value) for event in events.Scalars("accuracy/global")] == [(1, 0.25), (2, 0.5)]
+    assert [event.value for event in events.Scalars("accuracy/clients")] == [0.75]
+    assert [event.value for event in events.Scalars("labeled_accuracy/after")] == [0.25]
+    assert {"s2c/sum", "c2s/psi", "learning_rate", "pseudo_labels/confident"} <= set(events.Tags()["scalars"])
+    ScalarLog(tmp_path / "tensorboard", [line(0, 0.125)])  # a run that goes on writes its file anew
+    assert [path.name for path in (tmp_path / "tensorboard").iterdir()] == [NAME]
+
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+
+
+@pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="Debian's chromium and chromium-driver are not installed")
+def test_the_page_works_in_a_browser(tmp_path: Path) -> None:
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+    from selenium.webdriver.common.by import By
+
+    made = full_report(tmp_path)
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM or ""
+    for flag in [
+        "headless=new",
+        "no-sandbox",
+        "disable-gpu",
+        "no-first-run",
+        "disable-sync",
+        "disable-component-update",
+    ]:
+        options.add_argument(f"--{flag}")
+    options.add_argument("--disable-background-networking")
+    options.add_argument(f"--user-data-dir={tmp_path / 'browser'}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    browser = webdriver.Chrome(options=options, service=Service(DRIVER))
+    try:
+        for width in (1400, 420):
+            browser.set_window_size(width, 900)
+            browser.get((made / "report.html").as_uri())
+            images = browser.execute_script("return [...document.images].map(image => image.naturalWidth)")
+            assert len(images) == len(list((made / "figures").glob("*.png")))
+            assert min(images) > 100
+            overflow = browser.execute_script("return document.documentElement.scrollWidth - window.innerWidth")
+            assert overflow <= 0, "the page itself must not scroll sideways"
+        finals = 'return [...document.querySelectorAll("#accuracy tbody tr")].map(row => row.cells[4].textContent)'
+        header = browser.find_elements(By.CSS_SELECTOR, "#accuracy th button")[4]
+        browser.execute_script("arguments[0].click()", header)
+        up = [float(text.split()[0]) for text in browser.execute_script(finals)]
+        browser.execute_script("arguments[0].click()", header)
+        down = [float(text.split()[0]) for text in browser.execute_script(finals)]
+        assert up == sorted(up)
+        assert down == sorted(down, reverse=True)
+        assert len(set(up)) > 1
+        assert browser.get_log("browser") == []
+    finally:
+        browser.quit()

@@ -1,0 +1,339 @@
+"""Training through the command line on small data: what it writes, that it repeats itself, what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from data import files
+from data.errors import DataError
+from fedmatch_tf.config import make_config
+from fedmatch_tf.runs.display import progress_for
+from fedmatch_tf.runs.partition_folder import ensure_partitions
+from fedmatch_tf.simulation.inputs import read_probe, read_sigma
+from tests.conftest import ROOT, assert_refused, made_up_images, run_main, save_npz
+from tests.core.test_networks import ALEXNET
+
+# Images of 24x24 and AlexNet keep a round short; 2 of 4 clients a round.
+TINY = (
+    "--arch=alexnet", "--image-size=24", "--num-clients=4", "--frac-clients=0.5", "--num-test=30", "--num-valid=20",
+    "--labels-per-class=2", "--num-rounds=3", "--helper-interval=2", "--confidence=0.3", "--seed=5", "--backend=inline",
+    "--threads-per-worker=1",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    x, y = made_up_images(300, num_classes=5, size=24)
+    return save_npz(tmp_path_factory.mktemp("source") / "own.npz", x, y)
+
+
+def train(source: Path, cwd: Path, *flags: str, task: str = "lc-biid-own") -> subprocess.CompletedProcess[str]:
+    return run_main("--task", task, "--source", str(source), *TINY, *flags, cwd=cwd)
+
+
+def folder_of(result: subprocess.CompletedProcess[str], cwd: Path) -> Path:
+    assert result.returncode == 0, result.stderr
+    return cwd / result.stdout.splitlines()[-1]
+
+
+def rounds(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def first_run(source: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    cwd = tmp_path_factory.mktemp("first")
+    result = train(source, cwd)
+    return folder_of(result, cwd), result
+
+
+def test_a_run_writes_its_records_and_prints_its_folder_last(
+    first_run: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    folder, result = first_run
+    assert (folder.parent.parent.parent / "datasets" / "lc-biid-own" / "manifest.json").exists()  # made on the way
+    assert folder.parent.name == "logs"
+    assert folder.name[8] == "-"
+    assert folder.name.endswith("-fedmatch-lc-biid-own")
+    lines = rounds(folder)
+    assert [line["round"] for line in lines] == [0, 1, 2]
+    keys = "round task_step clients test_acc test_loss local_test_acc valid_loss s2c c2s confident pseudo_label_acc"
+    assert list(lines[0]) == [*keys.split(), "helpers", "lr", "seconds"]
+    for line in lines:
+        assert len(line["clients"]) == 2
+        assert 0 <= line["test_acc"] <= 1
+        assert line["local_test_acc"] is None  # batch tasks don't test at clients unless told to
+        for way in ("s2c", "c2s"):
+            assert list(line[way]) == ["sum", "sigma", "psi", "helpers", "bytes"]
+            parts = line[way]["sigma"] + line[way]["psi"] + line[way]["helpers"]
+            assert line[way]["sum"] == pytest.approx(parts)
+    assert lines[0]["s2c"]["sum"] == 2.0
+    assert lines[0]["helpers"] == {}
+    settings = json.loads((folder / "config.json").read_text())
+    assert settings["settings"]["num_clients"] == 4
+    assert settings["versions"]["tensorflow"].startswith("2.")
+    assert "round 3/3" in result.stderr
+    assert "test accuracy" in result.stdout
+    assert (folder / "curve.png").read_bytes()[:4] == b"\x89PNG"
+    state = np.load(folder.parent.parent / "check_pts" / folder.name / "state.npz")
+    assert int(state["rounds_done"]) == 3
+    assert state["sigma"].shape == state["psi"].shape
+
+
+def test_logs_have_the_originals_keys_and_one_entry_a_round(
+    first_run: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    folder, _ = first_run
+    lines = rounds(folder)
+    server = json.loads((folder / "server.txt").read_text())
+    assert {way: list(server[way]) for way in ("c2s", "s2c")} == {
+        "c2s": ["sum", "sig", "psi"],
+        "s2c": ["sum", "sig", "psi", "hlp"],
+    }
+    assert server["scores"]["aggr_acc"] == [line["test_acc"] for line in lines]
+    assert server["s2c"]["sum"] == [line["s2c"]["sum"] for line in lines]
+    assert server["options"]["scenario"] == "labels-at-client"
+    visits: dict[int, int] = {}
+    for line in lines:
+        for client in line["clients"]:
+            visits[client] = visits.get(client, 0) + 1
+    logs = {int(path.stem.split("-")[1]): json.loads(path.read_text()) for path in folder.glob("client-*.txt")}
+    assert logs.keys() == visits.keys()
+    for client, log in logs.items():
+        assert len(log["s2c"]["ratio"]) == len(log["scores"]["valid_loss"]) == visits[client]
+        assert log["s2c"]["ratio"][0] == 2.0  # a first visit is counted in full
+        assert log["scores"]["test_acc"] == []
+
+
+def without_time(folder: Path) -> list[dict[str, Any]]:
+    return [{**line, "seconds": None} for line in rounds(folder)]
+
+
+@pytest.fixture(scope="module")
+def inline_runs(
+    source: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    first_run: tuple[Path, subprocess.CompletedProcess[str]],
+) -> dict[str, Path]:
+    """A run in one process for each scenario."""
+    cwd = tmp_path_factory.mktemp("inline")
+    return {"lc-biid-own": first_run[0], "ls-bimb-own": folder_of(train(source, cwd, task="ls-bimb-own"), cwd)}
+
+
+def assert_same_run(ours: Path, theirs: Path) -> None:
+    assert without_time(ours) == without_time(theirs)
+    states = [np.load(run.parent.parent / "check_pts" / run.name / "state.npz") for run in (ours, theirs)]
+    for part in ("sigma", "psi", "embeddings"):
+        np.testing.assert_array_equal(states[0][part], states[1][part])
+    logs = {path.name for path in theirs.glob("*.txt")}
+    assert {path.name for path in ours.glob("*.txt")} == logs
+    for name in logs:
+        both = [json.loads((run / name).read_text()) for run in (ours, theirs)]
+        assert all(both[0][key] == both[1][key] for key in ("s2c", "c2s", "scores"))
+
+
+needs_ray = pytest.mark.skipif(
+    find_spec("ray") is None, reason="Ray is not installed: pip install -r requirements-ray.txt"
+)
+
+
+@pytest.mark.parametrize(
+    ("task", "backend", "workers"),
+    [
+        ("lc-biid-own", "process", 2),
+        ("ls-bimb-own", "process", 2),
+        pytest.param("lc-biid-own", "ray", 2, marks=[needs_ray, pytest.mark.slow]),
+        pytest.param("ls-bimb-own", "ray", 2, marks=[needs_ray, pytest.mark.slow]),
+        pytest.param("lc-biid-own", "process", 3, marks=pytest.mark.slow),
+        pytest.param("ls-bimb-own", "process", 3, marks=pytest.mark.slow),
+        pytest.param("lc-biid-own", "process", 1, marks=pytest.mark.slow),
+    ],
+)
+def test_the_result_is_the_same_bit_for_bit_whoever_computes_it(
+    task: str, backend: str, workers: int, source: Path, tmp_path: Path, inline_runs: dict[str, Path]
+) -> None:
+    ours = folder_of(train(source, tmp_path, f"--backend={backend}", f"--workers={workers}", task=task), tmp_path)
+    assert_same_run(ours, inline_runs[task])
+    assert any(line["confident"] > 0 for line in rounds(ours)), "augmentation must have had something to do"
+    assert any(line["helpers"] for line in rounds(ours))
+
+
+@pytest.mark.slow
+def test_a_run_killed_in_mid_round_goes_on_to_the_same_bits(
+    source: Path, tmp_path: Path, inline_runs: dict[str, Path]
+) -> None:
+    command = [sys.executable, str(ROOT / "main.py"), "--task", "lc-biid-own", "--source", str(source), *TINY]
+    process = subprocess.Popen(
+        [*command, "--backend=process", "--workers=2"], cwd=tmp_path, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    while process.poll() is None and not list(tmp_path.glob("outputs/logs/*/rounds.jsonl")):
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    (folder,) = (tmp_path / "outputs" / "logs").iterdir()
+    assert len(rounds(folder)) < 3
+    result = run_main("--resume", str(folder), "--workers", "1", cwd=tmp_path)
+    assert_same_run(folder_of(result, tmp_path), inline_runs["lc-biid-own"])
+    assert_refused(
+        run_main("--resume", str(folder), "--lr", "1", cwd=tmp_path), "--lr: the run has 0.001, received 1.0"
+    )
+
+
+def test_labels_at_server_trains_sigma_at_the_server_and_uploads_psi_only(source: Path, tmp_path: Path) -> None:
+    folder = folder_of(train(source, tmp_path, "--eval-clients=always", task="ls-biid-own"), tmp_path)
+    for line in rounds(folder):
+        assert line["c2s"]["sigma"] == 0
+        assert line["local_test_acc"] is not None
+    server = json.loads((folder / "server.txt").read_text())
+    assert len(server["scores"]["valid_loss"]) == len(server["scores"]["test_acc"]) == 3
+
+
+def test_the_paper_profile_and_streaming_train_too(source: Path, tmp_path: Path) -> None:
+    flags = ("--num-steps=3", "--profile=paper", "--profile-run")
+    folder = folder_of(train(source, tmp_path, *flags, task="lc-simb-own"), tmp_path)
+    lines = rounds(folder)
+    assert [line["task_step"] for line in lines] == [0, 1, 2]
+    assert all(line["local_test_acc"] is not None for line in lines)
+    (trace,) = folder.glob("tensorboard/plugins/profile/*/*.xplane.pb")
+    assert b"unsupervised_step" in trace.read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["fedmatch", "fedprox-uda"])
+@pytest.mark.parametrize("flags", [("--xla",), ("--precision=mixed",)])
+def test_xla_and_mixed_precision_train_every_kind_of_method(
+    model: str, flags: tuple[str, ...], source: Path, tmp_path: Path
+) -> None:
+    common = (f"--model={model}", "--num-rounds=2", "--augment=none")
+    plain = rounds(folder_of(train(source, tmp_path, *common, task="ls-biid-own"), tmp_path))
+    time.sleep(1)  # runs are named by the second
+    result = train(source, tmp_path, *common, *flags, task="ls-biid-own")
+    folder = folder_of(result, tmp_path)
+    for one, other in zip(rounds(folder), plain):
+        assert one["test_loss"] == pytest.approx(other["test_loss"], rel=0.02)
+        assert one["valid_loss"] == pytest.approx(other["valid_loss"], rel=0.02)
+        if "--xla" in flags:
+            assert "Compiled cluster using XLA" in result.stderr
+        else:
+            assert one["test_loss"] != other["test_loss"], "the flag reaches the worker"
+    settings = json.loads((folder / "config.json").read_text())["settings"]
+    assert (settings["xla"], settings["precision"]) == ("--xla" in flags, "float32" if "--xla" in flags else "mixed")
+
+
+def test_a_partition_file_that_is_gone_is_missed_before_the_first_round(tmp_path: Path) -> None:
+    config = make_config("lc-biid-digits", dataset_path=str(tmp_path))
+    ensure_partitions(config, progress_for(True))
+    (tmp_path / "lc-biid-digits" / "s_digits_3.npy").unlink()
+    with pytest.raises(DataError, match=r"missing 1, such as s_digits_3\.npy\. Make the partitions again"):
+        ensure_partitions(config, progress_for(True))
+
+
+def test_partitions_that_do_not_match_the_run_are_refused(source: Path, tmp_path: Path) -> None:
+    assert train(source, tmp_path, "--work-type=gen_data").returncode == 0
+    assert_refused(train(source, tmp_path, "--seed=6"), "don't match this run", "seed: there 5, wanted 6")
+    x, y = made_up_images(300, num_classes=5, size=24)
+    other = save_npz(tmp_path / "other.npz", 255 - x, y)
+    assert_refused(train(other, tmp_path), "source: there npz")
+    shutil.copytree(tmp_path / "datasets" / "lc-biid-own", tmp_path / "theirs" / "lc-biid-own")
+    (tmp_path / "theirs" / "lc-biid-own" / "manifest.json").unlink()
+    result = train(source, tmp_path, "--dataset-path=theirs", "--num-clients=3", "--frac-clients=1")
+    assert_refused(result, "expected 3 clients and 1 steps, found files of 4 and 1")
+    assert not (tmp_path / "outputs").exists()
+
+
+@pytest.mark.parametrize(
+    ("flag", "content", "message"),
+    [
+        ("init-weights", {"sigma_0": np.zeros((4, 4, 3, 64))}, "missing sigma_1, sigma_2, sigma_3, sigma_4, sigma_5"),
+        ("init-weights", {f"sigma_{i}": np.zeros((2, 2)) for i in range(6)}, "expected [4, 4, 3, 64], received [2, 2]"),
+        ("init-weights", b"nonsense", "--init-weights:"),
+        (
+            "probe-image",
+            np.zeros((1, 32, 32, 3), np.float32),
+            "expected float32 [1, 24, 24, 3], received float32",
+        ),
+        ("probe-image", np.zeros((1, 24, 24, 3)), "expected float32 [1, 24, 24, 3], received float64"),
+        ("probe-image", np.full((1, 24, 24, 3), 2, np.float32), "expected values in [0, 1], received 2.0"),
+        ("probe-image", np.full((1, 24, 24, 3), np.nan, np.float32), "expected values in [0, 1]"),
+        ("probe-image", b"nonsense", "expected an .npy file"),
+        ("probe-image", None, "No such file"),
+    ],
+)
+def test_bad_weights_and_probe_images_are_refused(flag: str, content: Any, message: str, tmp_path: Path) -> None:
+    path = tmp_path / ("given.npz" if flag == "init-weights" else "given.npy")
+    if isinstance(content, dict):
+        np.savez(path, **content)
+    elif isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content is not None:
+        np.save(path, content)
+    readers = {
+        "init-weights": partial(read_sigma, shapes=ALEXNET),
+        "probe-image": partial(read_probe, image_shape=(24, 24, 3)),
+    }
+    with pytest.raises(DataError) as error:
+        readers[flag](path)
+    assert message in str(error.value)
+    assert f"--{flag}" in str(error.value)
+
+
+def test_a_refused_input_exits_with_2_and_leaves_no_run(source: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "given.npz", **{f"sigma_{i}": np.zeros((2, 2)) for i in range(6)})
+    assert_refused(train(source, tmp_path, "--init-weights=given.npz"), "expected [4, 4, 3, 64], received [2, 2]")
+    assert not (tmp_path / "outputs").exists()
+
+
+def test_a_loss_that_explodes_stops_the_run_with_its_state_saved(source: Path, tmp_path: Path) -> None:
+    result = train(source, tmp_path, "--lr=1e30")
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    assert "expected a finite loss, received " in result.stderr
+    assert re.search(r"in round \d, client \d, step \d \((un)?supervised\)", result.stderr)
+    (saved,) = (tmp_path / "outputs" / "check_pts").glob("*/state.npz")
+    assert np.isfinite(np.load(saved)["sigma"]).all()
+
+
+def test_images_that_are_not_bytes_are_refused(source: Path, tmp_path: Path) -> None:
+    assert train(source, tmp_path, "--work-type=gen_data").returncode == 0
+    path = tmp_path / "datasets" / "lc-biid-own" / "test_own.npy"
+    content = np.load(path, allow_pickle=True).item()
+    content["x"] = np.where(content["x"] > 5, np.nan, 1.0)
+    np.save(path, content, allow_pickle=True)
+    assert_refused(train(source, tmp_path), "test_own.npy: wrong images: expected uint8")
+
+
+def test_the_originals_starting_weights_are_read(tmp_path: Path) -> None:
+    kernels = np.empty(2, object)
+    kernels[:] = [np.ones((2, 3), np.float32), np.zeros(4, np.float32)]
+    np.save(tmp_path / "init_sig.npy", kernels, allow_pickle=True)
+    sigma = read_sigma(tmp_path / "init_sig.npy", [(2, 3), (4,)])
+    assert sigma.tolist() == [1] * 6 + [0] * 4
+    assert files.decode_npy((tmp_path / "init_sig.npy").read_bytes())[0].shape == (2, 3)
+
+
+def test_an_interrupt_exits_with_130_and_saves_the_model(source: Path, tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "main.py"), "--task", "lc-biid-own", "--source", str(source), *TINY]
+    process = subprocess.Popen([*command, "--num-rounds=500"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not list(tmp_path.glob("outputs/logs/*/rounds.jsonl")):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=100)
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    assert "python main.py --resume outputs/logs/" in errors
+    (saved,) = (tmp_path / "outputs" / "check_pts").glob("*/state.npz")
+    assert int(np.load(saved)["rounds_done"]) >= 1

@@ -24,7 +24,6 @@ from fedmatch_tf.config import (
 from fedmatch_tf.config.tables import COMMON
 
 WORK_TYPES = ("train", "gen_data", "reproduce", "report", "compare")
-ALIASES = {"frac_clients": ["--frac-client"]}  # as the original's scripts write it
 
 
 @dataclass(frozen=True)
@@ -124,13 +123,14 @@ def _build() -> argparse.ArgumentParser:
     for name, setting in settings().items():
         if setting.group not in groups:
             groups[setting.group] = parser.add_argument_group(setting.group)
+        aliases = [flag(alias) for alias in setting.aliases]
         if setting.kind is bool:
             text = {"action": "store_true", "default": argparse.SUPPRESS, "help": setting.text}
-            groups[setting.group].add_argument(flag(name), dest=name, **text)
+            groups[setting.group].add_argument(flag(name), *aliases, dest=name, **text)
             continue
         groups[setting.group].add_argument(
             flag(name),
-            *ALIASES.get(name, []),
+            *aliases,
             dest=name,
             type=_converter(setting, flag(name)),
             default=argparse.SUPPRESS,

@@ -15,16 +15,15 @@ REPEATS = {"alexnet": 7, "resnet9": 3}
 def measure(arch: str, folder: str) -> None:
     from benchmarks.bare import FULL, Bare
     from fedmatch_tf.config import make_config
-    from fedmatch_tf.core.params import kernels_in_use
-    from fedmatch_tf.simulation.tasks import EvalTask, InitTask
+    from fedmatch_tf.simulation.tasks import GLOBAL, EvalTask, InitTask
 
     bare = Bare(arch, threads=1)
     from fedmatch_tf.simulation.worker import Worker  # after the threads are set
 
     config = make_config("lc-biid-c10", arch=arch, dataset_path=folder)
     worker = Worker(config)
-    theta = kernels_in_use(worker.run(InitTask()), config.l1_thres)
-    task, passes = EvalTask(0, "theta", "test", theta), {("forward", FULL): config.num_test // FULL}
+    theta = worker.run(InitTask()).theta(config.l1_thres)
+    task, passes = EvalTask(0, GLOBAL, "test", theta), {("forward", FULL): config.num_test // FULL}
     ours, theirs = [], []
     for number in range(REPEATS[arch] + 1):
         times = seconds(lambda: worker.run(task)), seconds(lambda: bare.run(passes))

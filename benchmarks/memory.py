@@ -25,23 +25,22 @@ class MadeUp:
     """Uploads by arithmetic."""
 
     def map(self, tasks: Iterable[Any]) -> Iterator[Any]:
+        from fedmatch_tf.algorithms.algorithm import Update
         from fedmatch_tf.core import seeding, wire
         from fedmatch_tf.core.params import Params
-        from fedmatch_tf.simulation.tasks import ClientResult, ClientTask, EvalResult
+        from fedmatch_tf.simulation.tasks import ClientResult, ClientTask, EvalResult, client_model
 
         for task in tasks:
             if not isinstance(task, ClientTask):
-                yield EvalResult(task.whose, task.split, task.part, task.num_parts, (10,), (1.0,), (5,))
+                yield EvalResult(task.model, task.split, task.part, task.num_parts, (10,), (1.0,), (5,))
                 continue
             received = task.broadcast.params
             rng = seeding.stream(1, "made up", task.round_num, task.client)
             trained = Params(received.sigma + rng.random(len(received.sigma), np.float32), received.psi)
             upload = wire.upload(trained, received, 0.0, 0.0, True)
-            embedding = rng.random(10, np.float32)
-            valid = EvalResult(f"client {task.client}", "valid", 0, 1, (10,), (1.0,), (5,))
-            yield ClientResult(
-                task.client, task.broadcast.cost, task.plateau, upload, embedding, (), num_examples=1, scored=(valid,)
-            )
+            update = Update(task.client, upload, num_examples=1, embedding=rng.random(10, np.float32))
+            valid = EvalResult(client_model(task.client), "valid", 0, 1, (10,), (1.0,), (5,))
+            yield ClientResult(update, task.broadcast.cost, task.plateau, (), scored=(valid,))
 
 
 def measure(num_clients: int, store: str) -> int:

@@ -30,8 +30,8 @@ def measure(num_clients: int, cohort: int, weights: int) -> dict[str, Any]:
     from fedmatch_tf.core import schedule
     from fedmatch_tf.core.params import Params
     from fedmatch_tf.runs import folders
-    from fedmatch_tf.runs.store import Held
     from fedmatch_tf.simulation import loop, server
+    from fedmatch_tf.simulation.store import Held
 
     with tempfile.TemporaryDirectory() as folder:
         config = make_config(

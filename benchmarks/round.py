@@ -30,6 +30,7 @@ from fedmatch_tf.backends.choose import make_worker, open_backend
 from fedmatch_tf.backends.process import ProcessBackend
 from fedmatch_tf.config import Config, make_config
 from fedmatch_tf.core import wire
+from fedmatch_tf.core.params import Params
 from fedmatch_tf.runs import checkpoint, folders, store
 from fedmatch_tf.simulation import loop, server
 from fedmatch_tf.simulation.tasks import InitTask
@@ -47,17 +48,17 @@ class Measured:
         from fedmatch_tf.simulation import client
 
         self._parts, self._passes = Parts(), Counter[str]()
-        method, evaluator = self._worker._method, self._worker._evaluator
+        learner, evaluator = self._worker._learner, self._worker._evaluation._evaluator
         self._parts.measure(self._worker, "run", "data, other")
-        self._parts.measure(method, "supervised_step", NETWORK, lambda _, x, *__: self._count("train", len(x)))
-        self._parts.measure(method, "unsupervised_step", NETWORK, self._unsupervised)
-        self._parts.measure(method, "server_step", NETWORK, lambda _, x, *__: self._count("train", len(x)))
+        self._parts.measure(learner, "supervised_step", NETWORK, lambda _, x, *__: self._count("train", len(x)))
+        self._parts.measure(learner, "unsupervised_step", NETWORK, self._unsupervised)
+        self._parts.measure(learner, "server_step", NETWORK, lambda _, x, *__: self._count("train", len(x)))
         self._parts.measure(evaluator, "score", NETWORK, self._scored)
         self._parts.measure(evaluator, "embed", "embedding")
         self._parts.measure(evaluator, "predict", NETWORK, lambda _, x: self._count("forward", len(x)))
         self._parts.measure(networks, "write", "weights into and out of the network")
         self._parts.measure(networks, "read", "weights into and out of the network")
-        self._parts.measure(client, "kernels_in_use", "weights into and out of the network")
+        self._parts.measure(Params, "theta", "weights into and out of the network")
         self._parts.measure(client, "check_result", "checks")
         self._parts.measure(wire, "upload", "wire")
         self._parts.measure(sharing.Packer, "pack", "process transfer")
@@ -109,7 +110,7 @@ def measure_server(clock: Callable[[], float]) -> tuple[Parts, Parts]:
         parts.measure(wire, name, "wire")
     parts.measure(server, "helpers_of", "helpers (KD-tree)")
     parts.measure(server, "aggregate", "aggregation")
-    parts.measure(loop, "kernels_in_use", "aggregation")
+    parts.measure(Params, "theta", "aggregation")
     parts.measure(folders.Run, "add", "logs")
     parts.measure(sharing.Packer, "pack", "process transfer")
     parts.measure(sharing, "receive", "process transfer")

@@ -19,8 +19,8 @@ from fedmatch_tf.config import make_config
 from fedmatch_tf.core import helpers, schedule
 from fedmatch_tf.core.params import Params
 from fedmatch_tf.runs import folders
-from fedmatch_tf.runs.store import Held
 from fedmatch_tf.simulation import loop, server
+from fedmatch_tf.simulation.store import Held
 
 CLIENTS = (100, 1000, 10_000)
 COHORT = 20

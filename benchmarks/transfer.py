@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import arguments, machine, median, ratio, seconds
+from fedmatch_tf.algorithms.algorithm import Update
 from fedmatch_tf.backends.choose import decide, open_backend
 from fedmatch_tf.config import Config, make_config
 from fedmatch_tf.core import wire
@@ -36,7 +37,7 @@ class Echo:
 
     def run(self, task: ClientTask) -> ClientResult:
         upload = wire.Upload(task.broadcast.params, task.broadcast.cost)
-        return ClientResult(task.client, task.broadcast.cost, task.plateau, upload, None, (), num_examples=1)
+        return ClientResult(Update(task.client, upload, num_examples=1), task.broadcast.cost, task.plateau, ())
 
 
 def tasks(round_num: int, params: Params) -> Iterator[ClientTask]:
@@ -45,7 +46,7 @@ def tasks(round_num: int, params: Params) -> Iterator[ClientTask]:
 
 
 def one_round(backend: Any, params: Params) -> None:
-    received = [result.upload.params.psi for result in backend.map(tasks(0, params))]
+    received = [result.update.upload.params.psi for result in backend.map(tasks(0, params))]
     assert len(received) == CLIENTS
     for psi in received:  # every byte is there
         assert psi[-1] == params.psi[-1]

@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from data.loader import Partitions, load_eval
+from fedmatch_tf.algorithms.algorithm import Update
 from fedmatch_tf.config import Config, make_config, settings
 from fedmatch_tf.core import seeding, wire
-from fedmatch_tf.core.params import Params, kernels_in_use
-from fedmatch_tf.runs.store import Held
+from fedmatch_tf.core.params import Params
 from fedmatch_tf.simulation import scoring
+from fedmatch_tf.simulation.store import Held
 from fedmatch_tf.simulation.tasks import (
     ClientResult,
     ClientTask,
@@ -30,6 +31,7 @@ from fedmatch_tf.simulation.tasks import (
     ServerResult,
     ServerTask,
     Step,
+    client_model,
 )
 
 SIZE = 1000
@@ -74,23 +76,26 @@ class StandIn:
         helped = sum((psi for psi in task.broadcast.helpers), np.zeros(SIZE, np.float32))
         trained = Params(received.sigma + rng.random(SIZE, np.float32), received.psi + 0.1 * helped)
         upload = wire.upload(trained, received, 0.0, 0.5, config.scenario == "lc")
-        theta = kernels_in_use(trained)
-        whose, splits = f"client {task.client}", scoring.client_splits(config)
-        scored = tuple(evaluated(EvalTask(task.round_num, whose, split, theta)) for split in splits)
+        theta = trained.theta()
+        model, splits = client_model(task.client), scoring.client_splits(config)
+        scored = tuple(evaluated(EvalTask(task.round_num, model, split, theta)) for split in splits)
         steps = (Step("u", 1.0, num_rows=4, confident_rows=(0, 1), pseudo_labels=(3, 3), num_correct=1),)
         return ClientResult(
-            task.client, task.broadcast.cost, task.plateau, upload, upload.params.psi[:10], steps, num_examples=10,
-            scored=scored if task.score else (), theta=None if task.score else theta,
-        )  # fmt: skip
+            Update(task.client, upload, num_examples=10, embedding=upload.params.psi[:10]),
+            task.broadcast.cost,
+            task.plateau,
+            steps,
+            scored=scored if task.score else (),
+            theta=None if task.score else theta,
+        )
 
 
 def evaluated(task: EvalTask) -> EvalResult:
     """Five passes over a set, whose losses are the first elements of theta."""
     passes = [number for number in range(5) if number * task.num_parts // 5 == task.part]
     losses = tuple(float(task.theta[number]) for number in passes)
-    return EvalResult(
-        task.whose, task.split, task.part, task.num_parts, (10,) * len(passes), losses, (5,) * len(passes)
-    )
+    num_rows, hits = (10,) * len(passes), (5,) * len(passes)
+    return EvalResult(task.model, task.split, task.part, task.num_parts, num_rows, losses, hits)
 
 
 class MemoryStore:

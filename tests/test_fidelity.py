@@ -125,8 +125,8 @@ def test_every_step_embedding_helper_and_weight_is_the_originals(scenario: str, 
                 if ours.kind == "u":
                     compare_unsupervised(ours, step, tolerance)
             theirs = expected["embedding"][str(client)]
-            assert result.embedding is not None
-            np.testing.assert_allclose(result.embedding, theirs, atol=tolerance["embedding"])
+            assert result.update.embedding is not None
+            np.testing.assert_allclose(result.update.embedding, theirs, atol=tolerance["embedding"])
             assert same_helpers(tuple(record.helpers.get(client, ())), expected["helpers"][str(client)])
         compare_weights(state.params.sigma, expected["sigma"], tolerance)
         compare_weights(state.params.psi, expected["psi"], tolerance)

@@ -35,6 +35,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
         "core.evaluate",
         "learners",
         "simulation.client",
+        "simulation.server_epoch",
         "simulation.worker",
         "backends.environment",
     ),
@@ -66,9 +67,13 @@ def room_of(module: str) -> str | None:
 
 
 def imports(path: Path) -> set[str]:
-    """Every module that a file imports, whether at its top or inside a function."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    """Every module that a file imports, whether at its top or inside a function, but for names in type hints."""
+    found, tree = set(), ast.parse(path.read_text())
+    hints = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    only_hints = {id(inner) for node in hints for inner in ast.walk(node)}
+    for node in ast.walk(tree):
+        if id(node) in only_hints:
+            continue
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:

@@ -18,7 +18,7 @@ from fedmatch_tf.backends.environment import check_gpus, list_gpus, prepare, wor
 from fedmatch_tf.backends.inline import InlineBackend
 from fedmatch_tf.backends.process import ProcessBackend
 from fedmatch_tf.config import Config, ConfigError
-from fedmatch_tf.simulation.loop import Backend
+from fedmatch_tf.simulation.crew import Backend
 
 
 def make_worker(config: Config, partitions: Partitions | None = None) -> Any:

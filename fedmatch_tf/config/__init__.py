@@ -1,27 +1,11 @@
 """What a run is: its settings, their defaults and rules, and what may change when it goes on."""
 
-from fedmatch_tf.config.config import (
-    ARCHITECTURES,
-    DATASETS,
-    KINDS,
-    LEARNERS,
-    MODELS,
-    PROFILES,
-    SCENARIOS,
-    SMALLEST_IMAGE,
-    WHAT,
-    Config,
-    ConfigError,
-    Setting,
-    check_value,
-    flag,
-    make_config,
-    settings,
-    without_effect,
-)
+from fedmatch_tf.config.models import LEARNERS, MODELS
+from fedmatch_tf.config.record import WHAT, Config, make_config, settings
+from fedmatch_tf.config.rules import ConfigError, Setting, check_value, flag, without_effect
+from fedmatch_tf.config.tables import DATASETS, KINDS, PROFILES, SCENARIOS, SMALLEST_IMAGE
 
 __all__ = [
-    "ARCHITECTURES",
     "DATASETS",
     "KINDS",
     "LEARNERS",

@@ -7,13 +7,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedmatch_tf.config.config import Config, ConfigError, flag
+from fedmatch_tf.config.models import LEARNERS
+from fedmatch_tf.config.record import Config, make_config, settings
+from fedmatch_tf.config.rules import ConfigError, flag
 
-# Where and how a run is worked on; they may change when it goes on, as no result depends on them.
-FREE = {
-    "workers", "backend", "ray_address", "ray_data", "profile_run", "task_timeout", "task_tries", "checkpoint_every",
-    "store", "dataset_path", "source",
-}  # fmt: skip
+MAY_CHANGE = frozenset(name for name, setting in settings().items() if setting.may_change)
+INPUT_PATHS = frozenset(name for name, setting in settings().items() if setting.input_path)
+OF_MACHINE = frozenset(name for name, setting in settings().items() if setting.of_machine)
+
+
+def recorded_config(values: Mapping[str, Any]) -> Config:
+    """The Config that a run's files have. Earlier versions of this program had fewer settings, or other names."""
+    names = {alias: name for name, setting in settings().items() for alias in setting.aliases}
+    values = {names.get(name, name): value for name, value in values.items()}
+    if isinstance(values.get("gpu"), list):
+        values["gpu"] = tuple(values["gpu"])
+    return make_config(**values)
 
 
 def continued(recorded: Config, given: Mapping[str, Any]) -> Config:
@@ -21,14 +30,14 @@ def continued(recorded: Config, given: Mapping[str, Any]) -> Config:
     conflicts = []
     given = _absolute(given)
     for name, value in given.items():
-        there = getattr(recorded, name)
-        more_rounds = name == "num_rounds" and value >= there and not _depends_on_end(recorded)
-        other_gpus = name == "gpu" and there is not None
-        if value != there and not (name in FREE or more_rounds or other_gpus):
+        before = getattr(recorded, name)
+        more_rounds = name == "num_rounds" and value >= before and not _depends_on_end(recorded)
+        other_gpus = name == "gpu" and before is not None
+        if value != before and not (name in MAY_CHANGE or more_rounds or other_gpus):
             why = ""
             if name == "num_rounds":
                 why = f"; {_depends_on_end(recorded) or 'it may only grow'}"
-            conflicts.append(f"{flag(name)}: the run has {there}, received {value}{why}")
+            conflicts.append(f"{flag(name)}: the run has {before}, received {value}{why}")
     if conflicts:
         raise ConfigError(
             "--resume: expected the settings of the run, received others:\n  " + "\n  ".join(conflicts) + "\n"
@@ -41,15 +50,12 @@ def continued(recorded: Config, given: Mapping[str, Any]) -> Config:
 
 def with_absolute_paths(config: Config) -> Config:
     """The config as it means the same from every directory; results stay where --output-path says."""
-    return dataclasses.replace(config, **_absolute({name: getattr(config, name) for name in _INPUT_PATHS}))
-
-
-_INPUT_PATHS = ("source", "dataset_path", "init_weights", "probe_image")
+    return dataclasses.replace(config, **_absolute(dataclasses.asdict(config)))
 
 
 def _absolute(values: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        name: str(Path(value).absolute()) if name in _INPUT_PATHS and value is not None else value
+        name: str(Path(value).absolute()) if name in INPUT_PATHS and value is not None else value
         for name, value in values.items()
     }
 
@@ -58,6 +64,6 @@ def _depends_on_end(config: Config) -> str:
     """Why a round of this run depends on how many there are; empty if it doesn't."""
     if config.num_steps > 1:
         return "rounds are spread over the streaming steps"
-    if config.learner not in ("fedmatch", "sl", "fixmatch"):
+    if LEARNERS[config.learner].depends_on_end:
         return f"the loss of {config.learner} may depend on the share of rounds that is done"
     return ""

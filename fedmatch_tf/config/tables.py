@@ -4,40 +4,103 @@ from __future__ import annotations
 
 from typing import Any
 
+SCENARIOS = {"lc": "labels-at-client", "ls": "labels-at-server"}
+KINDS = {"biid": "batch-IID", "bimb": "batch-NonIID", "simb": "streaming-NonIID"}
+DATASETS = {
+    "c10": "CIFAR-10",
+    "fmnist": "Fashion-MNIST",
+    "covid": "COVID-19 radiography",
+    "digits": "8x8 digits, embedded",
+    "own": "your own images, given by --source",
+}
+SMALLEST_IMAGE = {"resnet9": 32, "alexnet": 19}  # what is left after a network's last pooling is one pixel
+PROFILES = ("official", "paper")
+
 COMMON: dict[str, Any] = {
-    "model": "fedmatch", "arch": "resnet9", "profile": "official", "seed": 1,
-    "source": None, "dataset_path": "datasets", "num_steps": 1, "image_size": 32,
-    "num_epochs_client": 1, "batch_size_unlabeled": None, "batch_size_test": 100, "eval_clients": "auto",
-    "lr": 1e-3, "lr_factor": 3.0, "lr_min": 1e-20, "lr_signal": "client",
+    "model": "fedmatch",
+    "arch": "resnet9",
+    "profile": "official",
+    "seed": 1,
+    # data and partitions
+    "source": None,
+    "dataset_path": "datasets",
+    "num_steps": 1,
+    "image_size": 32,
+    # rounds and batches
+    "num_epochs_client": 1,
+    "batch_size_unlabeled": None,
+    "batch_size_test": 100,
+    "eval_clients": "auto",
+    "labeled_acc": False,
+    # learning rate and loss weights
+    "lr": 1e-3,
+    "lr_factor": 3.0,
+    "lr_min": 1e-20,
+    "lr_signal": "client",
+    "lambda_s": 10.0,
     "augment": "randaugment",
-    "lambda_s": 10.0, "lambda_i": 1e-2, "lambda_a": 1e-2, "lambda_l2": 10.0,
-    "psi_factor": 0.2, "num_helpers": 2, "helper_interval": 10, "init_weights": None, "probe_image": None,
-    "lambda_u": 1.0, "mu": 1e-2,
-    "no_icc": False, "no_decomposition": False, "ablate_eval": False, "track_forgetting": False,
-    "gpu": None, "workers": None, "threads_per_worker": None, "backend": "process",
-    "ray_address": None, "ray_data": "shared", "output_path": "outputs",
-    "precision": "float32", "xla": False, "profile_run": False,
-    "task_timeout": 3600.0, "task_tries": 3, "checkpoint_every": 1, "store": "auto",
-}  # fmt: skip
+    # FedMatch
+    "lambda_i": 1e-2,
+    "lambda_a": 1e-2,
+    "lambda_l2": 10.0,
+    "psi_factor": 0.2,
+    "num_helpers": 2,
+    "helper_interval": 10,
+    "no_icc": False,
+    "no_decomposition": False,
+    "ablate_eval": False,
+    "init_weights": None,
+    "probe_image": None,
+    # baselines
+    "lambda_u": 1.0,
+    "mu": 1e-2,
+    # machine
+    "gpu": None,
+    "workers": None,
+    "threads_per_worker": None,
+    "backend": "process",
+    "ray_address": None,
+    "ray_data": "shared",
+    "precision": "float32",
+    "xla": False,
+    "profile_run": False,
+    "task_timeout": 3600.0,
+    "task_tries": 3,
+    "checkpoint_every": 1,
+    "store": "auto",
+    "output_path": "outputs",
+}
 
 BY_SCENARIO: dict[str, dict[str, Any]] = {
     "lc": {
-        "labels_per_class": 5, "batch_size_client": 10, "batch_size_server": 0, "num_epochs_server": 0,
-        "lr_patience": 5, "lambda_l1": 1e-4, "l1_thres": 5e-6, "delta_thres": 5e-5,
+        "labels_per_class": 5,
+        "batch_size_client": 10,
+        "batch_size_server": 0,
+        "num_epochs_server": 0,
+        "lr_patience": 5,
+        "lambda_l1": 1e-4,
+        "l1_thres": 5e-6,
+        "delta_thres": 5e-5,
     },
     "ls": {
-        "labels_per_class": 100, "batch_size_client": 100, "batch_size_server": 100, "num_epochs_server": 1,
-        "lr_patience": 20, "lambda_l1": 1e-5, "l1_thres": 1e-5, "delta_thres": 1e-5,
+        "labels_per_class": 100,
+        "batch_size_client": 100,
+        "batch_size_server": 100,
+        "num_epochs_server": 1,
+        "lr_patience": 20,
+        "lambda_l1": 1e-5,
+        "l1_thres": 1e-5,
+        "delta_thres": 1e-5,
     },
-}  # fmt: skip
+}
 
 BY_DATASET: dict[str, dict[str, Any]] = {
-    "c10":    {"num_clients": 100, "num_rounds": 200, "num_test": 2000, "num_valid": 2000},
+    "c10": {"num_clients": 100, "num_rounds": 200, "num_test": 2000, "num_valid": 2000},
     "fmnist": {"num_clients": 10, "num_rounds": 100, "num_test": 2000, "num_valid": 2000},
-    "covid":  {"num_clients": 10, "num_rounds": 100, "num_test": 300, "num_valid": 300},
+    "covid": {"num_clients": 10, "num_rounds": 100, "num_test": 300, "num_valid": 300},
     "digits": {"num_clients": 10, "num_rounds": 100, "num_test": 200, "num_valid": 200},
-    "own":    {"num_clients": 10, "num_rounds": 100, "num_test": 200, "num_valid": 200},
-}  # fmt: skip
+    "own": {"num_clients": 10, "num_rounds": 100, "num_test": 200, "num_valid": 200},
+}
 
 # Small sets: the server holds what ten clients of 5 labels per class would hold together.
 LABELS_AT_SERVER: dict[str, int] = {"covid": 50, "digits": 50, "own": 50}
@@ -46,14 +109,40 @@ LABELS_AT_SERVER: dict[str, int] = {"covid": 50, "digits": 50, "own": 50}
 STREAMING: dict[str, Any] = {"num_clients": 10, "num_rounds": 100, "num_steps": 10}
 
 BY_PROFILE: dict[str, dict[str, Any]] = {
-    "official": {"confidence": 0.75, "wd": 0.0, "equalize": "identity", "icc_rows": "confident", "s2c_content": "full"},
-    "paper": {"confidence": 0.85, "wd": 1e-4, "equalize": "real", "icc_rows": "all", "s2c_content": "counted",
-              "lr_patience": 5},
-}  # fmt: skip
+    "official": {
+        "confidence": 0.75,
+        "wd": 0.0,
+        "equalize": "identity",
+        "icc_rows": "confident",
+        "s2c_content": "full",
+    },
+    "paper": {
+        "confidence": 0.85,
+        "wd": 1e-4,
+        "equalize": "real",
+        "icc_rows": "all",
+        "s2c_content": "counted",
+        "lr_patience": 5,
+    },
+}
 
 PAPER_SPLIT: dict[str, dict[str, int]] = {
     "c10": {"num_test": 3000, "num_valid": 3000},  # 54,000 remain for training
     "fmnist": {"num_test": 3500, "num_valid": 3500},  # 63,000 remain
 }
 
-FIXMATCH_CONFIDENCE = 0.85
+BY_LEARNER: dict[str, dict[str, Any]] = {"fixmatch": {"confidence": 0.85}}
+
+
+def defaults(scenario: str, kind: str, dataset: str, profile: str, learner: str) -> dict[str, Any]:
+    """The value of every setting but the task, and `frac_clients`, which follows from the number of clients."""
+    values = {**COMMON, **BY_SCENARIO[scenario], **BY_DATASET[dataset]}
+    if scenario == "ls" and dataset in LABELS_AT_SERVER:
+        values["labels_per_class"] = LABELS_AT_SERVER[dataset]
+    if kind == "simb":
+        values.update(STREAMING)
+    values.update({**BY_PROFILE[profile], "profile": profile})
+    if profile == "paper":
+        values.update(PAPER_SPLIT.get(dataset, {}))
+    values.update(BY_LEARNER.get(learner, {}))
+    return values

@@ -48,18 +48,18 @@ def weight_decay(variables: Sequence[tf.Tensor]) -> tf.Tensor:
     return tf.add_n([tf.reduce_sum(tf.square(variable)) for variable in variables])
 
 
-def tsa_threshold(progress: tf.Tensor, num_classes: int) -> tf.Tensor:
-    """UDA's training-signal annealing, exponential: from about 1 / classes to 1 as progress goes from 0 to 1."""
+def tsa_threshold(share_done: tf.Tensor, num_classes: int) -> tf.Tensor:
+    """UDA's training-signal annealing, exponential: from about 1 / classes to 1 as share_done goes from 0 to 1."""
     uniform = 1.0 / num_classes
-    return tf.exp(5.0 * (progress - 1.0)) * (1.0 - uniform) + uniform
+    return tf.exp(5.0 * (share_done - 1.0)) * (1.0 - uniform) + uniform
 
 
 def annealed_cross_entropy(targets: tf.Tensor, probs: tf.Tensor, threshold: tf.Tensor) -> tf.Tensor:
     """Mean CE over the rows whose right class has not more than the threshold's probability; 0 if there is none."""
     probs = tf.clip_by_value(probs, _EPSILON, 1.0 - _EPSILON)
     right = tf.reduce_sum(targets * probs, axis=-1)
-    learnt = tf.cast(right <= threshold, tf.float32)
-    return -tf.reduce_sum(learnt * tf.math.log(right)) / tf.maximum(tf.reduce_sum(learnt), 1.0)
+    counted = tf.cast(right <= threshold, tf.float32)  # 1 for rows that are not learnt yet
+    return -tf.reduce_sum(counted * tf.math.log(right)) / tf.maximum(tf.reduce_sum(counted), 1.0)
 
 
 def consistency_kl(weak: tf.Tensor, strong: tf.Tensor) -> tf.Tensor:

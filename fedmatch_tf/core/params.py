@@ -14,6 +14,16 @@ class Params(NamedTuple):
     sigma: np.ndarray  # float32 [n]
     psi: np.ndarray  # float32 [n] or [0]
 
+    def theta(self, l1_thres: float = 0.0) -> np.ndarray:
+        """sigma + psi; elements of psi of magnitude up to the threshold count as 0, as in every evaluation."""
+        if not len(self.psi):
+            return self.sigma
+        theta = np.empty_like(self.sigma)
+        for part in blocks(len(theta)):
+            psi = self.psi[part]
+            np.add(self.sigma[part], hard_threshold(psi, l1_thres) if l1_thres else psi, out=theta[part])
+        return theta
+
 
 def blocks(size: int) -> Iterator[slice]:
     """Parts of a vector that stay in the processor's cache."""
@@ -31,17 +41,6 @@ def flatten(kernels: Sequence[np.ndarray]) -> np.ndarray:
 def hard_threshold(vector: np.ndarray, threshold: float) -> np.ndarray:
     """The vector with elements of magnitude up to the threshold set to 0."""
     return np.where(np.abs(vector) <= np.float32(threshold), np.float32(0), vector)
-
-
-def kernels_in_use(params: Params, l1_thres: float = 0.0) -> np.ndarray:
-    """theta; elements of psi of magnitude up to the threshold count as 0, as in every evaluation."""
-    if not len(params.psi):
-        return params.sigma
-    theta = np.empty_like(params.sigma)
-    for part in blocks(len(theta)):
-        psi = params.psi[part]
-        np.add(params.sigma[part], hard_threshold(psi, l1_thres) if l1_thres else psi, out=theta[part])
-    return theta
 
 
 def weighted_mean(vectors: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:

@@ -74,11 +74,11 @@ def merge(new: np.ndarray, old: np.ndarray, threshold: float, l1_thres: float = 
     """
     result, count = np.empty_like(old), 0
     for part in blocks(len(old)):
-        there = hard_threshold(new[part], l1_thres) if l1_thres else new[part]
-        changed = np.abs(there - old[part]) > np.float32(threshold)
+        after = hard_threshold(new[part], l1_thres) if l1_thres else new[part]
+        changed = np.abs(after - old[part]) > np.float32(threshold)
         # Picks one of two bit patterns by arithmetic: a branch for every element would take three times as long.
-        before = old[part].view(np.int32)
-        np.add(before, (there.view(np.int32) - before) * changed, out=result[part].view(np.int32))
+        old_bits = old[part].view(np.int32)
+        np.add(old_bits, (after.view(np.int32) - old_bits) * changed, out=result[part].view(np.int32))
         count += int(np.count_nonzero(changed))
     return result, count
 
@@ -87,10 +87,10 @@ def num_changed(new: np.ndarray, old: np.ndarray, threshold: float, l1_thres: fl
     """How many elements differ by more than the threshold, where elements up to l1_thres count as 0 on both sides."""
     count = 0
     for part in blocks(len(old)):
-        there, here = new[part], old[part]
+        after, before = new[part], old[part]
         if l1_thres:
-            there, here = hard_threshold(there, l1_thres), hard_threshold(here, l1_thres)
-        count += int(np.count_nonzero(np.abs(there - here) > np.float32(threshold)))
+            after, before = hard_threshold(after, l1_thres), hard_threshold(before, l1_thres)
+        count += int(np.count_nonzero(np.abs(after - before) > np.float32(threshold)))
     return count
 
 
@@ -192,6 +192,11 @@ def upload(trained: Params, received: Params, l1_thres: float, delta_thres: floa
     return Upload(params, cost)
 
 
-def full_upload(trained: Params, shared: bool) -> Upload:
-    """All weights, as plain federated averaging sends them; a client that shares nothing keeps them at no cost."""
-    return Upload(trained, Cost(1.0, 0.0, 0.0, trained.sigma.nbytes) if shared else Cost(0.0, 0.0, 0.0, 0))
+def full_upload(trained: Params) -> Upload:
+    """All weights, as plain federated averaging sends them."""
+    return Upload(trained, Cost(1.0, 0.0, 0.0, trained.sigma.nbytes))
+
+
+def own_upload(trained: Params) -> Upload:
+    """A client that shares nothing keeps its parameters: nothing is sent."""
+    return Upload(trained, Cost(0.0, 0.0, 0.0, 0))

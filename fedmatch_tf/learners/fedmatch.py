@@ -9,6 +9,8 @@ Unsupervised (eq. 5), sigma fixed, for the rows of a batch u that the model is c
     L_u(psi) = lambda_i mean_h KL(p_h(u) || p(u))              eq. 1, inter-client consistency, if helpers were sent
              + lambda_a CE(agreement(p(u), p_h(u)), p(RandAugment(u)))          eq. 2 and 3
              + lambda_l2 |sigma - psi|^2 + lambda_l1 |psi|                      always, confident rows or not
+
+The paper weighs the first two terms together, by lambda_ICCS. The original weighs each, by lambda_i and lambda_a.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from fedmatch_tf.learners.learner import Batch, ClientStep, Terms, descend, grad
 class FedMatch:
     """Compiled steps on one decomposed model; without decomposition, both losses train the one set of parameters."""
 
-    def __init__(self, config: Config, model: Any, augment: Any) -> None:
+    def __init__(self, config: Config, model: Any, augment: Any, proximal_weight: float = 0.0) -> None:
+        """The loss has no proximal term, whatever its weight."""
         self._config, self._model, self._augment = config, model, augment
         self._sigmas, self._psis = networks.sigmas(model), networks.psis(model)
         self._unsupervised = self._psis or self._sigmas  # what unlabelled images train
@@ -62,7 +65,7 @@ class FedMatch:
             steps.append(("u", step))
         return steps
 
-    def server_step(self, x: tf.Tensor, y: tf.Tensor, progress: tf.Tensor, lr: tf.Tensor) -> tf.Tensor:
+    def server_step(self, x: tf.Tensor, y: tf.Tensor, share_done: tf.Tensor, lr: tf.Tensor) -> tf.Tensor:
         """One step on sigma at the server; the loss before it."""
         return self._server_step(x, y, lr)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import tensorflow as tf
 
 from fedmatch_tf.core import losses
-from fedmatch_tf.learners.joint import JointMethod
+from fedmatch_tf.learners.joint import JointLearner
 
 
-class FixMatch(JointMethod):
+class FixMatch(JointLearner):
     """L_u: sum over the confident rows of CE(argmax p(u), p(RandAugment(u))), over the number of all rows."""
 
     def unlabeled_loss(self, x: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:

@@ -1,15 +1,15 @@
-"""What a method is: the gradient steps that it takes on one model, and nothing else."""
+"""What a learner is: the gradient steps that it takes on one model, and nothing else."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Any, Callable, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
 
 from fedmatch_tf.config import LEARNERS, Config
+from fedmatch_tf.config.models import load
 
 
 class Batch(NamedTuple):
@@ -21,7 +21,7 @@ class Batch(NamedTuple):
     y_unlabeled: np.ndarray | None  # the truth: only full supervision may look
     helper_probs: np.ndarray  # float32 [helpers, n, classes]: frozen predictions of helpers on x_unlabeled
     seed: np.ndarray  # int32 [2], for augmentation
-    progress: tf.Tensor  # float32: how much of the whole training is done, from 0 to 1
+    share_done: tf.Tensor  # float32: share of the whole training that is done, from 0 to 1
     lr: tf.Tensor  # float32
 
 
@@ -39,7 +39,7 @@ class Terms(NamedTuple):
 ClientStep = tuple[str, Callable[[], Any]]
 
 
-class Method(Protocol):
+class Learner(Protocol):
     """Compiled steps on one model. Holds no state between clients but the model's variables."""
 
     def begin_round(self) -> None:
@@ -48,20 +48,19 @@ class Method(Protocol):
     def client_steps(self, batch: Batch) -> Sequence[ClientStep]:
         """The gradient steps to take on this batch, in order."""
 
-    def server_step(self, x: np.ndarray, y: np.ndarray, progress: tf.Tensor, lr: tf.Tensor) -> tf.Tensor:
+    def server_step(self, x: np.ndarray, y: np.ndarray, share_done: tf.Tensor, lr: tf.Tensor) -> tf.Tensor:
         """One step on the server's labelled images (labels-at-server); the loss before it."""
 
 
-def make_method(config: Config, model: Any, augment: Any) -> Method:
-    """The method that the config names.
+def make_learner(config: Config, model: Any, augment: Any, proximal_weight: float) -> Learner:
+    """The learner that the config names.
 
     Args:
         augment: (images uint8 [n, h, w, c], rows [k], seed int32 [2]) -> those rows as their strong view.
+        proximal_weight: mu of a client's term mu / 2 |theta - received|^2; 0: there is none.
     """
-    where = {"fedmatch": "fedmatch_tf.learners.fedmatch:FedMatch", **LEARNERS}[config.learner]
-    module, name = where.split(":")
-    method: Method = getattr(import_module(module), name)(config, model, augment)
-    return method
+    learner: Learner = load(LEARNERS[config.learner].where)(config, model, augment, proximal_weight)
+    return learner
 
 
 LOSS_SCALE = 128.0  # in mixed precision, so that small gradients don't vanish in float16

@@ -7,15 +7,15 @@ from functools import partial
 
 import numpy as np
 
-from fedmatch_tf.learners.joint import JointMethod
+from fedmatch_tf.learners.joint import JointLearner
 from fedmatch_tf.learners.learner import Batch, ClientStep
 
 
-class Supervised(JointMethod):
+class Supervised(JointLearner):
     """lambda_s times the mean cross-entropy over the labelled and the unlabelled batch together."""
 
     def client_steps(self, batch: Batch) -> Sequence[ClientStep]:
         """One step on all images at hand."""
         x = [part for part in (batch.x_labeled, batch.x_unlabeled) if part is not None]
         y = [part for part in (batch.y_labeled, batch.y_unlabeled) if part is not None]
-        return [("s", partial(self.labeled_step, np.concatenate(x), np.concatenate(y), batch.progress, batch.lr))]
+        return [("s", partial(self.labeled_step, np.concatenate(x), np.concatenate(y), batch.share_done, batch.lr))]

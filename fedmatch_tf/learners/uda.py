@@ -5,15 +5,15 @@ from __future__ import annotations
 import tensorflow as tf
 
 from fedmatch_tf.core import losses
-from fedmatch_tf.learners.joint import JointMethod
+from fedmatch_tf.learners.joint import JointLearner
 
 
-class UDA(JointMethod):
+class UDA(JointLearner):
     """L_s: cross-entropy with training-signal annealing. L_u: KL(p(u) || p(RandAugment(u))), p(u) fixed."""
 
-    def labeled_loss(self, y: tf.Tensor, probs: tf.Tensor, progress: tf.Tensor) -> tf.Tensor:
+    def labeled_loss(self, y: tf.Tensor, probs: tf.Tensor, share_done: tf.Tensor) -> tf.Tensor:
         """Rows that are learnt already wait until the threshold has risen."""
-        return losses.annealed_cross_entropy(y, probs, losses.tsa_threshold(progress, y.shape[-1]))
+        return losses.annealed_cross_entropy(y, probs, losses.tsa_threshold(share_done, y.shape[-1]))
 
     def unlabeled_loss(self, x: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """All rows count."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from fedmatch_tf.config import Config, ConfigError, flag, make_config, settings
+from fedmatch_tf.config import LEARNERS, Config, ConfigError, flag, make_config, settings
+from fedmatch_tf.simulation.scoring import clients_test
 
 SSL = ("fedavg-uda", "fedprox-uda", "fedavg-fixmatch", "fedprox-fixmatch")
 ALL = ("fedavg-sl", "fedprox-sl", *SSL, "fedmatch")
@@ -49,11 +50,9 @@ EXPERIMENTS = {
         ),
         Experiment("ablation-parts", "ablation (b): sigma only and psi only", ({**_FEDMATCH, "ablate_eval": True},)),
         Experiment(
-            "ablation-interference",
-            "ablation (c): accuracy on labelled data before and after unsupervised phases",
-            _runs(
-                ["lc-biid-c10"], ("fedprox-uda", "fedprox-fixmatch", "fedmatch"), track_forgetting=True, num_rounds=100
-            ),
+            "ablation-labeled-acc",
+            "ablation (c), inter-task interference: accuracy on labelled data before and after unsupervised steps",
+            _runs(["lc-biid-c10"], ("fedprox-uda", "fedprox-fixmatch", "fedmatch"), labeled_acc=True, num_rounds=100),
         ),
         Experiment(
             "ablation-labels",
@@ -111,9 +110,9 @@ def hours(config: Config) -> float:
     """A rough estimate for two cores: arithmetic of training and evaluation over a measured rate."""
     size = DATASET_SIZES.get(config.dataset, 10000) - config.num_test - config.num_valid
     share = size / config.num_clients / config.num_steps
-    tests = config.num_valid + (config.num_test if config.kind == "simb" or config.framework == "local" else 0)
-    views = {"sl": 1.0, "uda": 2.0, "fixmatch": 1.4, "fedmatch": 1.4}.get(config.learner, 1.5)
-    client = TRAINING * share * views * config.num_epochs_client + tests
+    tests = config.num_valid + (config.num_test if clients_test(config) else 0)
+    passes = LEARNERS[config.learner].passes
+    client = TRAINING * share * passes * config.num_epochs_client + tests
     server = TRAINING * 10 * config.labels_per_class if config.scenario == "ls" else 0.0
     images = config.num_rounds * (config.clients_per_round * client + server + config.num_test)
     return images * GFLOP[config.arch] * (config.image_size / 32) ** 2 / RATE / 3600

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmatch_tf.config import Config, ConfigError, flag
-from fedmatch_tf.config.resume import FREE, with_absolute_paths
+from fedmatch_tf.config.resume import INPUT_PATHS, MAY_CHANGE, OF_MACHINE, with_absolute_paths
 from fedmatch_tf.report import results
 from fedmatch_tf.report.build import report
 from fedmatch_tf.report.experiments import EXPERIMENTS, changed, configs, hours
@@ -78,7 +78,7 @@ def _usable(result: results.Result) -> bool:
 
 
 def _identity(settings: Mapping[str, Any]) -> dict[str, str]:
-    return {name: repr(value) for name, value in settings.items() if name not in results.MACHINE}
+    return {name: repr(value) for name, value in settings.items() if name not in OF_MACHINE}
 
 
 def reproduce(name: str, seeds: int, given: Mapping[str, Any], quiet: bool, progress: Progress) -> Path:
@@ -99,8 +99,8 @@ def reproduce(name: str, seeds: int, given: Mapping[str, Any], quiet: bool, prog
         else:
             folders.append(there.folder)
             if not _is_done(there):
-                machine = {name: value for name, value in given.items() if name in FREE - {"dataset_path", "source"}}
-                print(summary(resume(Path(there.folder), machine, quiet, progress)))
+                how = {name: value for name, value in given.items() if name in MAY_CHANGE and name not in INPUT_PATHS}
+                print(summary(resume(Path(there.folder), how, quiet, progress)))
     return report(_literal(folders), Path(runs[0].output_path))
 
 

@@ -9,10 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedmatch_tf.config import Config, ConfigError, make_config, settings
-from fedmatch_tf.config.resume import FREE
+from fedmatch_tf.config import MODELS, ConfigError, settings
+from fedmatch_tf.config.resume import OF_MACHINE, recorded_config
 
-MACHINE = (FREE - {"source"}) | {"output_path", "gpu", "threads_per_worker"}
 FINISHED, PARTIAL, UNREADABLE, REPEATED = "finished", "partial", "unreadable", "repeated"
 BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
@@ -74,7 +73,7 @@ def _mark_repeated(results: Sequence[Result]) -> list[Result]:
 
 def _key(result: Result, leave_out: frozenset[str] = frozenset()) -> tuple[tuple[str, str], ...]:
     """What tells runs apart: all settings but the machine's."""
-    names = sorted(set(result.settings) - MACHINE - leave_out)
+    names = sorted(set(result.settings) - OF_MACHINE - leave_out)
     return tuple((name, repr(result.settings[name])) for name in names)
 
 
@@ -97,12 +96,11 @@ def read(folder: Path) -> Result:
 
 
 def _settings(given: Any) -> dict[str, Any]:
-    """The settings, checked by Config's own rules; an earlier version of this program had fewer of them."""
-    values = {**asdict(make_config(given["task"], source="-")), **given}
-    if values["gpu"] is not None:
-        values["gpu"] = tuple(values["gpu"])
+    """The settings, checked by Config's own rules; those that this version doesn't have are left out."""
+    known = {*settings(), *(alias for setting in settings().values() for alias in setting.aliases)}
+    values = {"source": "-", **{name: value for name, value in given.items() if name in known}}
     json.dumps(values, ensure_ascii=False).encode()  # text that can be written again
-    return asdict(Config(**{name: values[name] for name in settings()}))
+    return asdict(recorded_config(values))
 
 
 _SHARES = ("test_acc", "confident", "local_test_acc", "pseudo_label_acc")
@@ -184,9 +182,9 @@ def group(results: Sequence[Result]) -> list[Group]:
     return [each._replace(label=_label(each, order)) for each in order]
 
 
-def _order(each: Group) -> tuple[str, bool, str]:
+def _order(each: Group) -> tuple[str, int]:
     """By task; FedMatch before what it is compared with."""
-    return each.settings["task"], each.settings["model"] != "fedmatch", each.settings["model"]
+    return each.settings["task"], MODELS.index(each.settings["model"])
 
 
 def _label(each: Group, groups: Sequence[Group]) -> str:
@@ -199,7 +197,7 @@ def _label(each: Group, groups: Sequence[Group]) -> str:
     ]
     differing = [
         name for name in settings()
-        if name not in MACHINE | {"seed", "task", "model"} and len({repr(other[name]) for other in same}) > 1
+        if name not in OF_MACHINE | {"seed", "task", "model"} and len({repr(other[name]) for other in same}) > 1
     ]  # fmt: skip
     parts = [f"{own['model']}"]
     for name in differing:

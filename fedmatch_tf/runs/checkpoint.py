@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data.errors import DataError
+from fedmatch_tf.algorithms.algorithm import ServerState
 from fedmatch_tf.config import ConfigError
 from fedmatch_tf.core.params import Params
 from fedmatch_tf.core.schedule import Plateau
@@ -26,10 +27,10 @@ from fedmatch_tf.runs import atomic
 from fedmatch_tf.runs.atomic import replacing
 from fedmatch_tf.runs.records import Mark
 from fedmatch_tf.runs.store import FILES, check_files, file_name
-from fedmatch_tf.simulation.server import ServerState
 
 STATE, PREVIOUS, DAMAGED, RECORDS = "state.npz", "previous.npz", "damaged.npz", "records.jsonl"
 CLIENTS, LOCK = "clients", "lock"
+MEMORY = "memory_"  # and a number: vectors that the algorithm remembers
 FORMAT = 2
 
 
@@ -69,6 +70,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
         embeddings=np.array(list(state.embeddings.values()), np.float32),
         clients=checkpoint.clients,
         about=np.frombuffer(json.dumps(about).encode(), np.uint8),
+        **{f"{MEMORY}{number}": vector for number, vector in enumerate(state.memory)},
     )
     with replacing(folder / STATE, keep_as=folder / PREVIOUS) as file:
         file.write(archive.getbuffer())
@@ -115,7 +117,8 @@ def _read(path: Path) -> Checkpoint:
             raise ConfigError(f"--resume: {path} is of another version of this program")
         embeddings = dict(zip(arrays["embedded"].tolist(), arrays["embeddings"]))
         params = Params(arrays["sigma"], arrays["psi"])
-        state = ServerState(int(arrays["rounds_done"]), params, Plateau(*about["plateau"]), embeddings)
+        memory = tuple(arrays[f"{MEMORY}{number}"] for number in range(sum(name.startswith(MEMORY) for name in arrays)))
+        state = ServerState(int(arrays["rounds_done"]), params, Plateau(*about["plateau"]), embeddings, memory)
         clients = arrays["clients"]
         if clients.dtype != FILES or clients.ndim != 1:
             raise Damaged(f"{path}: its table of clients is not one")

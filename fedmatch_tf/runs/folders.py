@@ -14,15 +14,18 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from fedmatch_tf.algorithms.algorithm import ServerState
 from fedmatch_tf.backends.choose import decide
-from fedmatch_tf.config import Config, ConfigError, make_config
-from fedmatch_tf.config.resume import continued
+from fedmatch_tf.config import Config, ConfigError
+from fedmatch_tf.config.resume import continued, recorded_config
 from fedmatch_tf.runs import checkpoint
 from fedmatch_tf.runs.checkpoint import CLIENTS, RECORDS, Checkpoint
-from fedmatch_tf.runs.records import Mark, RecordFile, RoundRecord, RunLog, versions
-from fedmatch_tf.runs.store import DiskStore, Held, Store, WriteBehind, no_files
+from fedmatch_tf.runs.original_logs import OriginalLogs
+from fedmatch_tf.runs.records import Mark, RecordFile, RoundLog, versions
+from fedmatch_tf.runs.store import DiskStore, WriteBehind, no_files
 from fedmatch_tf.runs.tensorboard import ScalarLog
-from fedmatch_tf.simulation.server import ServerState
+from fedmatch_tf.simulation.records import RoundRecord
+from fedmatch_tf.simulation.store import Held, Store
 
 IN_MEMORY_UP_TO = 2**30  # bytes of all clients' parameters; beyond, they are on disk
 
@@ -38,7 +41,9 @@ class Run:
         self._disk = DiskStore(check_pts / CLIENTS, start.clients)
         self._in_memory = not _on_disk(config, start.state)
         self._store = WriteBehind(self._disk, keep_all=self._in_memory)
-        self._log = RunLog(folder, check_pts, config, self._records.read())
+        records = self._records.read()
+        self._log = RoundLog(folder, config, records)
+        self._original_logs = OriginalLogs(folder, check_pts, config, records)
         self._scalars = ScalarLog(folder / "tensorboard", self._log.lines)
         self._asked_for, self._settings = start.state.rounds_done, start.settings
         self._saved = start
@@ -79,6 +84,7 @@ class Run:
         elif not self._in_memory:
             self._write_later(self._store.write, self._store.take_changed())
         self._log.add(record)
+        self._original_logs.add(record)
         self._scalars.add(self._log.lines[-1])
 
     def save(self) -> None:
@@ -181,9 +187,8 @@ def reopen(folder: Path, given: Mapping[str, Any]) -> tuple[Run, list[str]]:
 
 
 def _config(settings: Mapping[str, Any], folder: Path) -> Config:
-    gpu = settings["gpu"]
     try:
-        return make_config(**{**settings, "gpu": gpu if gpu is None else tuple(gpu)})
+        return recorded_config(settings)
     except ConfigError as error:
         raise ConfigError(f"--resume: {folder} is of another version of this program: {error}") from error
 

@@ -1,4 +1,4 @@
-"""What every client last held: its parameters after its last upload, and its learning-rate state."""
+"""What every client last held, in memory and on disk: parameters after its last upload, learning-rate state."""
 
 from __future__ import annotations
 
@@ -6,33 +6,15 @@ import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from threading import Lock
-from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from fedmatch_tf.core.params import Params
 from fedmatch_tf.core.schedule import Plateau
 from fedmatch_tf.runs.atomic import replacing
+from fedmatch_tf.simulation.store import Held
 
-
-class Held(NamedTuple):
-    """What is kept of a client between its rounds."""
-
-    params: Params
-    plateau: Plateau
-
-
-class Store(Protocol):
-    """Where the simulation keeps and finds what clients held."""
-
-    def get(self, client: int) -> Held | None:
-        """What the client held after its last round; None before its first."""
-
-    def put(self, client: int, held: Held) -> None:
-        """Replaces what is kept of the client."""
-
-
-# What is known of the clients' files, a row a client: a table, as it is part of every checkpoint and there may be many.
+# What is known of the clients' files, one row per client. A table, as every checkpoint has it and there may be many.
 FILES = np.dtype([
     ("version", "<i8"),  # from 1; 0: no file. A new version is a new file, so that older checkpoints stay whole
     ("num_sigma", "<i8"),  # the file holds sigma, then psi
@@ -51,7 +33,7 @@ class DamagedFile(ValueError):
 
 
 class DiskStore:
-    """Keeps a file a client; what `get` gives is mapped from it, so memory does not grow with the clients."""
+    """Keeps one file per client; what `get` gives is mapped from it, so memory does not grow with the clients."""
 
     def __init__(self, folder: Path, files: np.ndarray) -> None:
         folder.mkdir(exist_ok=True)

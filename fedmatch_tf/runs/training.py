@@ -21,7 +21,7 @@ from fedmatch_tf.runs.folders import Run
 from fedmatch_tf.runs.interrupts import Interrupts
 from fedmatch_tf.runs.partition_folder import check_complete, class_counts, ensure_partitions
 from fedmatch_tf.simulation import loop, server
-from fedmatch_tf.simulation.loop import Backend
+from fedmatch_tf.simulation.crew import Backend
 from fedmatch_tf.simulation.tasks import ClientTask, ConfusionTask, InitTask, ProfileTask
 
 MakeWorker = Callable[..., Any]
@@ -117,12 +117,12 @@ class _Traced:
 
 def _lacks_confusion(run: Run) -> bool:
     """Whether it isn't written yet what the global model takes test images for, though there is a global model."""
-    return run.config.framework != "local" and not (run.folder / CONFUSION).exists()
+    return run.config.has_global_model and not (run.folder / CONFUSION).exists()
 
 
 def _write_confusion(run: Run, backend: Backend, counts: Mapping[str, Any] | None) -> None:
     """What the final global model takes test images for, where there is a global model."""
-    if run.config.framework != "local":
+    if run.config.has_global_model:
         (matrix,) = backend.map([ConfusionTask(run.state.params)])
         names = counts["class_names"] if counts else [str(number) for number in range(len(matrix))]
         write_text(run.folder / CONFUSION, json.dumps({"class_names": names, "matrix": matrix.tolist()}))

@@ -11,27 +11,28 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from fedmatch_tf.config import Config
-from fedmatch_tf.simulation.tasks import EvalResult, EvalTask, Score
+from fedmatch_tf.simulation.tasks import EvalResult, EvalTask, ModelKey, Score, Split
 
 # Images of 32 x 32, or as many pixels. Passes of 100 take a sixth longer on the CPU of docs/PERFORMANCE.md.
 PASS = 500
-Scores = dict[tuple[str, str], Score]  # by whose model and on which split
+Scores = dict[tuple[ModelKey, Split], Score]
 
 
-def client_splits(config: Config) -> tuple[str, ...]:
+def client_splits(config: Config) -> tuple[Split, ...]:
     """What every client's model is scored on: validation data if that decides on its lr, test data if asked for."""
-    return (("valid",) if config.lr_signal == "client" else ()) + (("test",) if clients_test(config) else ())
+    valid: tuple[Split, ...] = ("valid",) if config.lr_signal == "client" else ()
+    return (*valid, "test") if clients_test(config) else valid
 
 
 def clients_test(config: Config) -> bool:
     """Whether clients evaluate on test data, too."""
     if config.eval_clients == "auto":
-        return config.kind == "simb" or config.model.startswith("local-")
+        return config.kind == "simb" or not config.has_global_model
     return config.eval_clients == "always"
 
 
 def eval_tasks(
-    config: Config, round_num: int, whose: str, theta: np.ndarray, splits: Sequence[str], finer: int = 1
+    config: Config, round_num: int, model: ModelKey, theta: np.ndarray, splits: Sequence[Split], finer: int = 1
 ) -> list[EvalTask]:
     """Tasks that score a model on these splits.
 
@@ -43,7 +44,7 @@ def eval_tasks(
         num_rows = config.num_valid if split == "valid" else config.num_test
         workers = config.workers or 1
         num_parts = min(finer * workers, len(passes(config, num_rows))) if workers > 1 else 1
-        tasks += [EvalTask(round_num, whose, split, theta, part, num_parts) for part in range(num_parts)]
+        tasks += [EvalTask(round_num, model, split, theta, part, num_parts) for part in range(num_parts)]
     return tasks
 
 
@@ -57,9 +58,9 @@ def passes(config: Config, num_rows: int, part: int = 0, num_parts: int = 1) -> 
 
 def add_up(results: Iterable[EvalResult]) -> Scores:
     """The scores of which these are all parts, in any order."""
-    parts: dict[tuple[str, str], list[EvalResult]] = {}
+    parts: dict[tuple[ModelKey, Split], list[EvalResult]] = {}
     for result in results:
-        parts.setdefault((result.whose, result.split), []).append(result)
+        parts.setdefault((result.model, result.split), []).append(result)
     return {key: _mean(sorted(found, key=lambda result: result.part)) for key, found in parts.items()}
 
 

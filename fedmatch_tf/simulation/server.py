@@ -1,39 +1,62 @@
-"""The server's side of a round (RunServer of algorithms 1 and 2).
+"""The server's side of a round (RunServer of algorithms 1 and 2). No TensorFlow.
 
 1. (labels-at-server) For every server epoch and minibatch of the server's labelled set: a supervised step on sigma,
-   psi fixed, eq. 4; the validation loss decides on the server's next learning rate.
+   psi fixed, eq. 4 (server_epoch.py); the validation loss decides on the server's next learning rate.
 2. Choose the round's clients and, every helper_interval rounds, each one's helpers: its nearest neighbours among all
    models known so far.
-3. Average what the clients upload: sigma (labels-at-client only) and psi, each on its own.
+3. Send each client what the algorithm says, and have it trained (client.py).
+4. Fold what the clients upload, as the algorithm says: FedMatch averages sigma (labels-at-client only) and psi, each on
+   its own. Keep the embeddings, and what must be known of each client in its next round.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from fedmatch_tf.algorithms.algorithm import Algorithm, ServerState, Update
 from fedmatch_tf.config import Config
 from fedmatch_tf.core import schedule, seeding
 from fedmatch_tf.core.helpers import Neighbours, choose_helpers
-from fedmatch_tf.core.params import Params, weighted_mean
+from fedmatch_tf.core.params import Params, hard_threshold
 from fedmatch_tf.core.schedule import Plateau
-from fedmatch_tf.simulation.tasks import ClientResult, Score
-
-
-class ServerState(NamedTuple):
-    """What the server knows between rounds, apart from what its store keeps of the clients."""
-
-    rounds_done: int
-    params: Params
-    plateau: Plateau
-    embeddings: Mapping[int, np.ndarray]  # of every client that ever took part
+from fedmatch_tf.simulation.crew import Crew, ToScore
+from fedmatch_tf.simulation.scoring import Scores, client_splits
+from fedmatch_tf.simulation.store import Held, Store
+from fedmatch_tf.simulation.tasks import GLOBAL, SERVER, ClientResult, ClientTask, Score, ServerTask, client_model
 
 
 def initial_state(config: Config, params: Params) -> ServerState:
     """The state before round 0."""
     return ServerState(0, params, schedule.start(config.lr, config.lr_patience), {})
+
+
+def task_step(config: Config, round_num: int) -> int:
+    """The streaming step of a round: rounds are spread evenly over the steps."""
+    return round_num * config.num_steps // config.num_rounds
+
+
+def train(config: Config, crew: Crew, state: ServerState, round_num: int) -> tuple[ServerState, Scores]:
+    """(the state after the server's epochs, its model's scores); with labels at the clients there are none."""
+    scores: Scores = {}
+    for epoch in range(_num_epochs(config)):
+        params = crew.train_server(ServerTask(round_num, epoch, state.params, state.plateau.lr)).params
+        scores = crew.score(round_num, [ToScore(SERVER, params.theta(config.l1_thres), client_splits(config))])
+        plateau = next_lr(config, state.plateau, scores.get((SERVER, "valid")))
+        state = state._replace(params=params, plateau=plateau)
+    return state, scores
+
+
+def next_epoch(config: Config, state: ServerState) -> ServerTask | None:
+    """The server's first epoch of the next round, if it needs nothing that scores of this round would say."""
+    if _num_epochs(config) == 0 or state.rounds_done == config.num_rounds or config.lr_signal == "server":
+        return None
+    return ServerTask(state.rounds_done, 0, state.params, state.plateau.lr)
+
+
+def _num_epochs(config: Config) -> int:
+    return config.num_epochs_server if config.scenario == "ls" else 0
 
 
 def select_clients(config: Config, round_num: int) -> list[int]:
@@ -56,6 +79,50 @@ def helpers_of(
     return choose_helpers(clients, neighbours, config.num_helpers)
 
 
+def client_tasks(
+    config: Config,
+    algorithm: Algorithm,
+    state: ServerState,
+    store: Store,
+    clients: Sequence[int],
+    helpers: Mapping[int, Sequence[int]],
+    round_num: int,
+) -> Iterator[ClientTask]:
+    """What each client is sent, made when a worker is about to be free: it is large."""
+    for client in clients:
+        held = store.get(client)
+        helping = [other.params for helper in helpers.get(client, ()) if (other := store.get(helper)) is not None]
+        message = algorithm.broadcast(state, None if held is None else held.params, helping)
+        plateau = schedule.start(config.lr, config.lr_patience) if held is None else held.plateau
+        if config.lr_signal == "server":
+            plateau = state.plateau
+        yield ClientTask(round_num, client, task_step(config, round_num), message, plateau)
+
+
+def aggregate(algorithm: Algorithm, state: ServerState, updates: Sequence[Update]) -> ServerState:
+    """The state after a round: the clients' updates folded in, their embeddings kept."""
+    state = algorithm.aggregate(state, updates)
+    return state._replace(rounds_done=state.rounds_done + 1, embeddings={**state.embeddings, **embeddings_of(updates)})
+
+
+def embeddings_of(updates: Sequence[Update]) -> dict[int, np.ndarray]:
+    """What the round's clients are known by from now on."""
+    return {update.client: update.embedding for update in updates if update.embedding is not None}
+
+
+def global_models(config: Config, state: ServerState) -> list[ToScore]:
+    """The global model, if there is one, and its two parts if the run asks for them."""
+    if not config.has_global_model:
+        return []
+    theta = state.params.theta(config.l1_thres)
+    models = [ToScore(GLOBAL, theta, ("test", "valid") if config.lr_signal == "server" else ("test",))]
+    if config.ablate_eval:
+        sigma, psi = state.params
+        models.append(ToScore(GLOBAL._replace(part="sigma"), sigma, ("test",)))
+        models.append(ToScore(GLOBAL._replace(part="psi"), hard_threshold(psi, config.l1_thres), ("test",)))
+    return models
+
+
 def next_lr(config: Config, plateau: Plateau, valid: Score | None) -> Plateau:
     """The learning rate's state after a validation, if there was one that decides on it."""
     if valid is None:
@@ -63,23 +130,8 @@ def next_lr(config: Config, plateau: Plateau, valid: Score | None) -> Plateau:
     return schedule.advance(plateau, valid.loss, config.lr_patience, config.lr_factor, config.lr_min)
 
 
-def embeddings_of(results: Sequence[ClientResult]) -> dict[int, np.ndarray]:
-    """What the round's clients are known by from now on."""
-    return {result.client: result.embedding for result in results if result.embedding is not None}
-
-
-def aggregate(config: Config, state: ServerState, results: Sequence[ClientResult]) -> ServerState:
-    """The state after a round, means taken in the order of the results.
-
-    Means are uniform, or by number of examples with FedAvg. FedMatch's sigma stays in labels-at-server, where only
-    the server trains it; clients that share nothing leave everything as it is.
-    """
-    uploads = [result.upload.params for result in results]
-    weights = [float(result.num_examples) if config.framework == "fedavg" else 1.0 for result in results]
-    sigma, psi = state.params
-    if config.framework != "local":
-        psi = weighted_mean([params.psi for params in uploads], weights)
-        if config.scenario == "lc" or not config.decomposed:
-            sigma = weighted_mean([params.sigma for params in uploads], weights)
-    known = {**state.embeddings, **embeddings_of(results)}
-    return ServerState(state.rounds_done + 1, Params(sigma, psi), state.plateau, known)
+def keep(config: Config, algorithm: Algorithm, store: Store, results: Sequence[ClientResult], scores: Scores) -> None:
+    """Keeps of each client what must be known in its next round; its validation decides on its learning rate."""
+    for result in results:
+        plateau = next_lr(config, result.plateau, scores.get((client_model(result.client), "valid")))
+        store.put(result.client, Held(algorithm.keep(result.update.upload), plateau))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from enum import Enum
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from fedmatch_tf.algorithms.algorithm import Update
 from fedmatch_tf.core.params import Params
 from fedmatch_tf.core.schedule import Plateau
-from fedmatch_tf.core.wire import Broadcast, Cost, Upload
+from fedmatch_tf.core.wire import Broadcast, Cost
 
 
 class TrainingError(RuntimeError):
@@ -20,6 +22,36 @@ class Score(NamedTuple):
 
     loss: float
     accuracy: float
+
+
+Split = Literal["valid", "test"]
+
+
+class Owner(Enum):
+    """Whose model it is."""
+
+    CLIENT = "client"
+    SERVER = "server"  # after its epochs, before the clients' round (labels-at-server)
+    GLOBAL = "the global model"  # after the round
+
+
+class ModelKey(NamedTuple):
+    """Which model is scored."""
+
+    owner: Owner
+    client: int | None = None  # the client's number, if it is a client's
+    part: Literal["theta", "sigma", "psi"] = "theta"
+
+    def __str__(self) -> str:
+        return self.owner.value if self.client is None else f"{self.owner.value} {self.client}"
+
+
+SERVER, GLOBAL = ModelKey(Owner.SERVER), ModelKey(Owner.GLOBAL)
+
+
+def client_model(client: int) -> ModelKey:
+    """The key of a client's model as it is after its round."""
+    return ModelKey(Owner.CLIENT, client)
 
 
 class Step(NamedTuple):
@@ -47,18 +79,20 @@ class ClientTask(NamedTuple):
 
 
 class ClientResult(NamedTuple):
-    """What comes back from a client's round."""
+    """What comes back from a client's round: the update, and what only the simulation knows."""
 
-    client: int
+    update: Update
     s2c: Cost  # of the broadcast
     plateau: Plateau  # that it trained with
-    upload: Upload
-    embedding: np.ndarray | None  # float32 [classes]: softmax on the probe image; None where nobody needs it
     steps: tuple[Step, ...]
-    num_examples: int  # labelled and unlabelled
     scored: tuple[EvalResult, ...] = ()  # of the model as trained
-    theta: np.ndarray | None = None  # float32 [n]: its kernels, if others are to score them
-    known_acc: tuple[float, float] | None = None  # on labelled data, before and after the unsupervised phases
+    theta: np.ndarray | None = None  # float32 [n]: of the model as trained, if others are to score it
+    labeled_acc: tuple[float, float] | None = None  # means before and after unsupervised steps, if it is measured
+
+    @property
+    def client(self) -> int:
+        """The client's number."""
+        return self.update.client
 
 
 class ServerTask(NamedTuple):
@@ -81,8 +115,8 @@ class EvalTask(NamedTuple):
     """Score a model on a part of the validation or test data."""
 
     round_num: int
-    whose: str  # `client 7`, `server` after its epoch, or of the global model `theta`, `sigma`, `psi`
-    split: str  # valid or test
+    model: ModelKey
+    split: Split
     theta: np.ndarray  # float32 [n]
     part: int = 0  # counted from 0
     num_parts: int = 1
@@ -91,8 +125,8 @@ class EvalTask(NamedTuple):
 class EvalResult(NamedTuple):
     """What comes back from a score, pass by pass: where a set was cut does not change a sum."""
 
-    whose: str
-    split: str
+    model: ModelKey
+    split: Split
     part: int
     num_parts: int
     num_rows: tuple[int, ...]
@@ -124,8 +158,7 @@ def name_of(task: Any) -> str:
     if isinstance(task, ServerTask):
         return f"round {task.round_num + 1}, the server's epoch {task.epoch + 1}"
     if isinstance(task, EvalTask):
-        whose = "the global model" if task.whose in ("theta", "sigma", "psi") else task.whose
-        return f"round {task.round_num + 1}, {'validation' if task.split == 'valid' else 'test'} of {whose}"
+        return f"round {task.round_num + 1}, {'validation' if task.split == 'valid' else 'test'} of {task.model}"
     if isinstance(task, ConfusionTask):
         return "confusion matrix"
     if isinstance(task, ProfileTask):

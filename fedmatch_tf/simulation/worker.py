@@ -6,31 +6,22 @@ import functools
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from data import augment, loader
 from data.loader import EvalData, Partitions
+from fedmatch_tf.algorithms.algorithm import make_algorithm
 from fedmatch_tf.config import Config
 from fedmatch_tf.core import networks, seeding
 from fedmatch_tf.core.evaluate import Evaluator, on_device
 from fedmatch_tf.core.helpers import probe_image
-from fedmatch_tf.core.params import Params, kernels_in_use
-from fedmatch_tf.learners.learner import make_method
-from fedmatch_tf.simulation import scoring
-from fedmatch_tf.simulation.client import Client, check_finite, check_result, progress, slices
+from fedmatch_tf.core.params import Params
+from fedmatch_tf.learners.learner import make_learner
+from fedmatch_tf.simulation.client import Client
+from fedmatch_tf.simulation.evaluation import Evaluation
 from fedmatch_tf.simulation.inputs import read_probe, read_sigma
-from fedmatch_tf.simulation.tasks import (
-    ClientTask,
-    ConfusionTask,
-    EvalTask,
-    InitTask,
-    ProfileTask,
-    ServerResult,
-    ServerTask,
-    Step,
-    name_of,
-)
+from fedmatch_tf.simulation.server_epoch import train_epoch
+from fedmatch_tf.simulation.tasks import ClientTask, ConfusionTask, EvalTask, InitTask, ProfileTask, ServerTask
 
 CACHE_BYTES = 256 * 2**20  # of clients' images, in every worker
 
@@ -51,52 +42,44 @@ class Worker:
             config.arch, shape, self._partitions.num_classes, config.decomposed, config.l1_thres, config.precision
         )
         strong_view = augment.identity if config.augment == "none" else augment.rand_augment(config.equalize)
-        self._method = make_method(config, self._model, strong_view)
+        algorithm = make_algorithm(config)
+        self._learner = make_learner(config, self._model, strong_view, algorithm.proximal_weight)
         plain = self._model
         if config.decomposed:
             plain = networks.build_network(
                 config.arch, shape, self._partitions.num_classes, decomposed=False, precision=config.precision
             )
-        self._evaluator = Evaluator(plain, config.xla)
         data = loader.load_eval(self._partitions)
-        self._evals = EvalData(on_device(data.valid), on_device(data.test))
+        evals = EvalData(on_device(data.valid), on_device(data.test))
+        self._evaluation = Evaluation(config, Evaluator(plain, config.xla), evals)
         probe = (
             read_probe(Path(config.probe_image), shape, self._partitions.read)
             if config.probe_image
             else probe_image(seeding.stream(config.seed, "probe image"), tuple(shape))
         )
-        self._client = Client(config, self._model, self._method, self._evaluator, self._evals, probe)
+        self._client = Client(config, algorithm, self._model, self._learner, self._evaluation, probe)
 
     def run(self, task: Any) -> Any:
         """The task's result."""
+        config = self._config
         if isinstance(task, ClientTask):
             data = self._data.get(task.client, task.task_step)
-            known = None
-            if self._config.track_forgetting:
-                known = self._server_data.labeled if data.labeled is None else data.labeled
-            return self._client.update(task, data, known)
+            labeled_acc_on = None
+            if config.labeled_acc:
+                labeled_acc_on = self._server_data.labeled if data.labeled is None else data.labeled
+            return self._client.update(task, data, labeled_acc_on)
         if isinstance(task, ServerTask):
-            return self._server_epoch(task)
+            return train_epoch(config, self._model, self._learner, self._server_data.labeled, task)
         if isinstance(task, EvalTask):
-            return self._client.score(task)
+            return self._evaluation.score(task)
         if isinstance(task, ConfusionTask):
-            return self._confusion(task)
+            return self._evaluation.confusion(task.params.theta(config.l1_thres))
         if isinstance(task, InitTask):
             return self._initial_params()
         if isinstance(task, ProfileTask):
             with tf.profiler.experimental.Profile(task.folder):
                 return self.run(task.task)
         raise TypeError(f"expected a task, received {type(task).__name__}")
-
-    def _confusion(self, task: ConfusionTask) -> np.ndarray:
-        """Counts [truth, predicted] over the test data."""
-        self._evaluator.load(kernels_in_use(task.params, self._config.l1_thres))
-        test = self._evals.test
-        probs = [self._evaluator.predict(test.x[rows]).numpy() for rows in scoring.passes(self._config, len(test))]
-        predicted = np.concatenate(probs).argmax(axis=1)
-        truth = np.argmax(test.y, axis=1)
-        classes = self._partitions.num_classes
-        return np.bincount(truth * classes + predicted, minlength=classes**2).reshape(classes, classes)
 
     def _initial_params(self) -> Params:
         config, shapes = self._config, networks.kernel_shapes(self._model)
@@ -105,21 +88,6 @@ class Worker:
             return networks.from_sigma(sigma, config.psi_factor, config.decomposed)
         rng = seeding.stream(config.seed, "initial weights")
         return networks.initial_params(shapes, config.psi_factor, config.decomposed, rng)
-
-    def _server_epoch(self, task: ServerTask) -> ServerResult:
-        """Labels-at-server: sigma learns from the server's labelled set."""
-        config = self._config
-        labeled = self._server_data.labeled
-        networks.write(self._model, task.params)
-        done = progress(config, task.round_num, task.epoch / config.num_epochs_server)
-        lr = tf.constant(task.lr, tf.float32)
-        rows = slices(len(labeled), config.batch_size_server)
-        losses = [self._method.server_step(labeled.x[part], labeled.y[part], done, lr) for part in rows]
-        steps = tuple(Step("s", float(loss)) for loss in losses)
-        check_finite(steps, name_of(task))
-        params = networks.read(self._model)
-        check_result(params, name_of(task))
-        return ServerResult(params, steps)
 
     @functools.cached_property
     def _server_data(self) -> Any:

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from fedmatch_tf.algorithms.algorithm import make_algorithm
 from fedmatch_tf.config import make_config
 from fedmatch_tf.core import networks
 from fedmatch_tf.core.params import Params
-from fedmatch_tf.learners.learner import Batch, make_method
+from fedmatch_tf.learners.learner import Batch, make_learner
 from tests.conftest import made_up_images
 
 X, LABELS = made_up_images(24, num_classes=4, size=24)
@@ -30,16 +31,18 @@ class Bench:
         shapes = networks.kernel_shapes(self.model)
         self.before = networks.initial_params(shapes, 0.2, self.config.decomposed, np.random.default_rng(1))
         networks.write(self.model, self.before)
-        self.method = make_method(self.config, self.model, lambda x, rows, seed: tf.gather(x, rows)[:, ::-1])
-        self.method.begin_round()
+        upside_down = lambda x, rows, seed: tf.gather(x, rows)[:, ::-1]  # noqa: E731
+        proximal_weight = make_algorithm(self.config).proximal_weight
+        self.learner = make_learner(self.config, self.model, upside_down, proximal_weight)
+        self.learner.begin_round()
 
-    def run(self, progress: float = 0.0, labeled: bool = True, unlabeled: bool = True) -> list[Any]:
+    def run(self, share_done: float = 0.0, labeled: bool = True, unlabeled: bool = True) -> list[Any]:
         batch = Batch(
             X[LABELED] if labeled else None, Y[LABELED] if labeled else None,
             X[UNLABELED] if unlabeled else None, Y[UNLABELED] if unlabeled else None,
-            np.zeros((0, 16, 4), np.float32), np.array([1, 2], np.int32), tf.constant(progress), tf.constant(LR),
+            np.zeros((0, 16, 4), np.float32), np.array([1, 2], np.int32), tf.constant(share_done), tf.constant(LR),
         )  # fmt: skip
-        return [(kind, step()) for kind, step in self.method.client_steps(batch)]
+        return [(kind, step()) for kind, step in self.learner.client_steps(batch)]
 
     def probs(self, x: np.ndarray) -> tf.Tensor:
         return self.model(tf.cast(x, tf.float32) / 255, training=True)
@@ -64,9 +67,9 @@ def assert_step(bench: Bench, loss: Any, value: float, moved: np.ndarray) -> Non
     np.testing.assert_allclose(moved, gradient, atol=2e-4 * float(np.abs(gradient).max()))
 
 
-@pytest.mark.parametrize("framework", ["fedavg", "local"])
-def test_supervised_learning_takes_all_images_with_their_true_labels(framework: str) -> None:
-    bench = Bench(f"{framework}-sl")
+@pytest.mark.parametrize("algorithm", ["fedavg", "local"])
+def test_supervised_learning_takes_all_images_with_their_true_labels(algorithm: str) -> None:
+    bench = Bench(f"{algorithm}-sl")
     ((kind, loss),) = bench.run()
     assert kind == "s"
     moved = bench.moved()
@@ -88,12 +91,12 @@ def uda_unlabeled(bench: Bench) -> tf.Tensor:
 def test_uda_anneals_labels_and_pulls_the_strong_view_to_the_plain_one() -> None:
     bench = Bench("fedavg-uda")
     right = bench.probs(X[LABELED]).numpy()[np.arange(8), LABELS[LABELED]]
-    # A progress whose threshold exp(5 (p - 1)) 3/4 + 1/4 lies between the fourth and the fifth of the eight.
+    # A share_done whose threshold exp(5 (p - 1)) 3/4 + 1/4 lies between the fourth and the fifth of the eight.
     middle = np.sort(right)[3:5].mean()
-    progress = 1 + np.log((middle - 0.25) / 0.75) / 5 if middle > 0.25 else 0.0
-    threshold = np.exp(5 * (progress - 1)) * 0.75 + 0.25
+    share_done = 1 + np.log((middle - 0.25) / 0.75) / 5 if middle > 0.25 else 0.0
+    threshold = np.exp(5 * (share_done - 1)) * 0.75 + 0.25
     kept = right <= threshold
-    ((kind, terms),) = bench.run(progress)
+    ((kind, terms),) = bench.run(share_done)
     moved = bench.moved()
 
     def loss() -> tf.Tensor:
@@ -157,7 +160,7 @@ def test_fedprox_pulls_back_to_what_was_received(learner: str) -> None:
     assert loss(second) - loss(second_plain) == pytest.approx(distance, rel=0.05, abs=2e-4)
     # What the next client receives is the new reference, so the two losses are equal again.
     networks.write(far.model, networks.read(near.model))
-    near.method.begin_round()
+    near.learner.begin_round()
     ((_, third), (_, third_plain)) = (*near.run(), *far.run())
     assert loss(third) == pytest.approx(loss(third_plain), rel=1e-6)
 
@@ -166,7 +169,7 @@ def test_the_servers_step_has_no_proximal_term_and_weight_decay_where_it_is_set(
     bench = Bench("fedprox-fixmatch", "ls-biid-c10", mu=5.0, wd=0.1)
     elsewhere = Params(np.float32(1.1) * bench.before.sigma, bench.before.psi)
     networks.write(bench.model, elsewhere)
-    value = float(bench.method.server_step(X[LABELED], Y[LABELED], tf.constant(0.0), tf.constant(LR)))
+    value = float(bench.learner.server_step(X[LABELED], Y[LABELED], tf.constant(0.0), tf.constant(LR)))
     networks.write(bench.model, elsewhere)
     expected = 10 * float(tf.reduce_mean(CE(Y[LABELED], bench.probs(X[LABELED]))))
     expected += 0.1 * float(np.square(elsewhere.sigma, dtype=np.float64).sum())
@@ -176,7 +179,7 @@ def test_the_servers_step_has_no_proximal_term_and_weight_decay_where_it_is_set(
 def test_labels_alone_are_learnt_when_the_unlabelled_images_are_used_up() -> None:
     for model in ("fedavg-uda", "fedprox-fixmatch", "fedavg-sl", "fedmatch"):
         bench = Bench(model)
-        ((kind, _),) = bench.run(progress=1.0, unlabeled=False)
+        ((kind, _),) = bench.run(share_done=1.0, unlabeled=False)
         assert kind == "s"
 
 

@@ -266,7 +266,7 @@ def full_report(tmp_path: Path) -> Path:
     for seed in (1, 2):
         write_run(tmp_path / "logs" / f"fm{seed}", [0.1, 0.3 + 0.1 * seed, 0.5], seed=seed)
         folder = write_run(
-            tmp_path / "logs" / f"ab{seed}", [0.1, 0.2, 0.4], seed=seed, ablate_eval=True, track_forgetting=True
+            tmp_path / "logs" / f"ab{seed}", [0.1, 0.2, 0.4], seed=seed, ablate_eval=True, labeled_acc=True
         )
         extra = {"test_acc_sigma": 0.2, "test_acc_psi": 0.1, "labeled_acc": {"before": 0.6, "after": 0.5}}
         lines = [line(n, 0.2, pseudo_label_acc=0.9, helpers={"1": [0, 2], "0": [2]}, **extra) for n in range(3)]

@@ -26,8 +26,8 @@ from fedmatch_tf.config.resume import continued
 from fedmatch_tf.core import schedule
 from fedmatch_tf.core.params import Params
 from fedmatch_tf.runs import folders
-from fedmatch_tf.runs.store import Held
 from fedmatch_tf.simulation import server
+from fedmatch_tf.simulation.store import Held
 from tests.conftest import ROOT, kill, session
 
 SETTINGS = {

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from fedmatch_tf.core.params import Params
 from fedmatch_tf.core.schedule import Plateau
-from fedmatch_tf.runs.store import DamagedFile, DiskStore, Held, check_files, no_files
+from fedmatch_tf.runs.store import DamagedFile, DiskStore, check_files, no_files
+from fedmatch_tf.simulation.store import Held
 
 CLIENTS = 4
 puts = st.lists(st.integers(0, CLIENTS - 1), max_size=6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -9,11 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedmatch_tf.algorithms.algorithm import Update, make_algorithm
 from fedmatch_tf.config import Config, make_config
-from fedmatch_tf.core import wire
 from fedmatch_tf.core.params import Params
 from fedmatch_tf.simulation import loop, scoring, server
 from fedmatch_tf.simulation.tasks import (
+    GLOBAL,
+    SERVER,
     ClientResult,
     ClientTask,
     EvalResult,
@@ -22,17 +25,18 @@ from fedmatch_tf.simulation.tasks import (
     ServerResult,
     ServerTask,
     Step,
+    client_model,
 )
 from tests.stand_in import MemoryStore
 
-VALID_HITS = {"server": 1, "theta": 3}
+VALID_HITS = {SERVER: 1, GLOBAL: 3}
 
 
 class Arithmetic:
     """A client adds 1 to sigma and its number to psi; its validation loss never falls. Results come in reverse."""
 
     def __init__(self, config: Config) -> None:
-        self.config = config
+        self.config, self.algorithm = config, make_algorithm(replace(config, l1_thres=0.0, delta_thres=0.0))
         self.tasks: list[ClientTask] = []
         self.evaluated: list[EvalTask] = []
         self.epochs: list[ServerTask] = []
@@ -43,32 +47,33 @@ class Arithmetic:
     def run(self, task: Any) -> Any:
         if isinstance(task, EvalTask):
             self.evaluated.append(task)
-            part = (task.whose, task.split, task.part, task.num_parts, (10,))
-            if task.split == "valid":  # its loss never falls
-                return EvalResult(*part, (1.0,), (VALID_HITS.get(task.whose, 2),))
-            if task.whose.startswith("client"):
-                return EvalResult(*part, (0.5,), (int(task.whose.split()[1]),))
-            return EvalResult(*part, (float(task.theta.sum()),), (4,))
+            loss, hits = float(task.theta.sum()), 4
+            if task.split == "valid":
+                loss, hits = 1.0, VALID_HITS.get(task.model, 2)  # it never falls
+            elif task.model.client is not None:
+                loss, hits = 0.5, task.model.client
+            return EvalResult(task.model, task.split, task.part, task.num_parts, (10,), (loss,), (hits,))
         if isinstance(task, ServerTask):
             self.epochs.append(task)
             return ServerResult(Params(task.params.sigma + 10, task.params.psi), ())
         self.tasks.append(task)
         received = task.broadcast.params
         trained = Params(received.sigma + 1, received.psi + task.client)
-        upload = wire.upload(trained, received, 0.0, 0.0, self.config.scenario == "lc")
-        if self.config.framework != "fedmatch":
-            upload = wire.full_upload(
-                Params(trained.sigma + task.client, received.psi), self.config.framework != "local"
-            )
+        if not self.config.decomposed and not self.config.no_decomposition:
+            trained = Params(trained.sigma + task.client, received.psi)
+        upload = self.algorithm.upload(trained, received)
         embedding = np.array([task.client, 0.0], np.float32)
         steps = (Step("u", 1.0, num_rows=4, confident_rows=(0, 1), pseudo_labels=(3, 3), num_correct=1),)
-        theta, whose = trained.sigma + task.client, f"client {task.client}"
+        theta, model = trained.sigma + task.client, client_model(task.client)
         splits = scoring.client_splits(self.config) if task.score else ()
-        scored = tuple(self.run(EvalTask(task.round_num, whose, split, theta)) for split in splits)
         return ClientResult(
-            task.client, task.broadcast.cost, task.plateau, upload, embedding, steps, num_examples=1 + task.client,
-            scored=scored, theta=None if task.score else theta,
-        )  # fmt: skip
+            Update(task.client, upload, num_examples=1 + task.client, embedding=embedding),
+            task.broadcast.cost,
+            task.plateau,
+            steps,
+            scored=tuple(self.run(EvalTask(task.round_num, model, split, theta)) for split in splits),
+            theta=None if task.score else theta,
+        )
 
 
 class OneByOne(Arithmetic):
@@ -231,13 +236,11 @@ def test_clients_that_would_leave_workers_idle_are_scored_by_all(
     config = replace(LC, num_clients=5, workers=workers, eval_clients="always", num_rounds=2)
     rounds, backend = run(config, kind)
     assert [task.client for task in backend.tasks if not task.score] == apart + apart
-    shared = {(task.whose, task.split): 0 for task in backend.evaluated}
-    for task in backend.evaluated:
-        shared[task.whose, task.split] += 1
+    shared = Counter((task.model, task.split) for task in backend.evaluated)
     # 2000 images are four passes of 500, so there are four parts at most. Two rounds.
     for client in range(5):
-        assert shared[f"client {client}", "valid"] == 2 * (4 if client in apart else 1)
-    assert shared["theta", "test"] == 2 * parts
+        assert shared[client_model(client), "valid"] == 2 * (4 if client in apart else 1)
+    assert shared[GLOBAL, "test"] == 2 * parts
     for record, _ in rounds:
         assert [client.valid for client in record.clients] == [Score(1.0, 0.2)] * 5
         assert [client.test for client in record.clients] == [Score(0.5, client / 10) for client in range(5)]

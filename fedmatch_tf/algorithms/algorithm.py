@@ -1,0 +1,72 @@
+"""What a federated algorithm is: what crosses, what is averaged, what is remembered. No TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from fedmatch_tf.config import Config
+from fedmatch_tf.config.models import ALGORITHMS, load
+from fedmatch_tf.core.params import Params, weighted_mean
+from fedmatch_tf.core.schedule import Plateau
+from fedmatch_tf.core.wire import Broadcast, Upload
+
+
+class ServerState(NamedTuple):
+    """What the server knows between rounds, apart from what its store keeps of the clients."""
+
+    rounds_done: int
+    params: Params
+    plateau: Plateau
+    embeddings: Mapping[int, np.ndarray]  # of every client that ever took part
+    memory: tuple[np.ndarray, ...] = ()  # vectors that the algorithm remembers, such as a momentum
+
+
+class Update(NamedTuple):
+    """What reaches the server from a client's round."""
+
+    client: int
+    upload: Upload
+    num_examples: int  # labelled and unlabelled, that the client trained on
+    embedding: np.ndarray | None = None  # float32 [classes]: softmax on the probe image; None where nobody needs it
+
+
+class Algorithm(Protocol):
+    """A federated algorithm, as pure functions of their arguments. Made from a Config."""
+
+    embeds: bool  # whether the server knows clients by their model's prediction on the probe image
+    proximal_weight: float  # mu of mu / 2 |theta - received|^2, which clients add to their loss; 0: nothing
+
+    def broadcast(self, state: ServerState, held: Params | None, helpers: Sequence[Params]) -> Broadcast:
+        """What the server sends to a client.
+
+        Args:
+            held: what `keep` kept of the client; None before its first round.
+            helpers: what was kept of the clients that help it.
+        """
+
+    def upload(self, trained: Params, received: Params) -> Upload:
+        """What the client sends back; called at the client."""
+
+    def aggregate(self, state: ServerState, updates: Sequence[Update]) -> ServerState:
+        """The state with new params (and memory, if there is any) after a round; updates are sorted by client."""
+
+    def keep(self, upload: Upload) -> Params:
+        """What must be known of the client's parameters in its next round."""
+
+
+NOTHING = Params(np.zeros(0, np.float32), np.zeros(0, np.float32))
+
+
+def make_algorithm(config: Config) -> Algorithm:
+    """The algorithm that the config names."""
+    algorithm: Algorithm = load(ALGORITHMS[config.algorithm].where)(config)
+    return algorithm
+
+
+def mean_params(updates: Sequence[Update], weights: Sequence[float]) -> Params:
+    """The weighted mean of what was uploaded, sigma and psi each on its own, added up in the order of the updates."""
+    uploaded = [update.upload.params for update in updates]
+    return Params(*(weighted_mean(vectors, weights) for vectors in zip(*uploaded)))

@@ -1,0 +1,40 @@
+"""FedAvg (McMahan et al. 2017): everything travels both ways; the mean is weighted by the number of examples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedmatch_tf.algorithms.algorithm import NOTHING, ServerState, Update, mean_params
+from fedmatch_tf.config import Config
+from fedmatch_tf.core import wire
+from fedmatch_tf.core.params import Params
+
+
+class FedAvg:
+    """Plain federated averaging of one set of parameters."""
+
+    embeds = False
+    proximal_weight = 0.0
+
+    def __init__(self, config: Config) -> None:
+        """No setting changes it."""
+
+    def broadcast(self, state: ServerState, held: Params | None, helpers: Sequence[Params]) -> wire.Broadcast:
+        """All weights, whatever the client holds."""
+        return wire.full_broadcast(state.params)
+
+    def upload(self, trained: Params, received: Params) -> wire.Upload:
+        """All weights."""
+        return wire.full_upload(trained)
+
+    def weight(self, update: Update) -> float:
+        """How much a client counts in the mean."""
+        return float(update.num_examples)
+
+    def aggregate(self, state: ServerState, updates: Sequence[Update]) -> ServerState:
+        """The weighted mean over the round's clients."""
+        return state._replace(params=mean_params(updates, [self.weight(update) for update in updates]))
+
+    def keep(self, upload: wire.Upload) -> Params:
+        """Nothing: a client gets everything anew."""
+        return NOTHING

@@ -1,0 +1,46 @@
+"""FedMatch: differences of sigma and psi travel, helpers come along, each part is averaged on its own.
+
+Algorithm 1 (labels-at-client), lines 7 to 11: clients upload sigma and psi, the server takes the mean of each.
+Algorithm 2 (labels-at-server), lines 12 to 15: only the server trains sigma, so clients upload psi alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedmatch_tf.algorithms.algorithm import ServerState, Update, mean_params
+from fedmatch_tf.config import Config
+from fedmatch_tf.core import wire
+from fedmatch_tf.core.params import Params
+
+
+class FedMatch:
+    """The paper's algorithm; without decomposition, the one set of parameters travels as sigma does."""
+
+    embeds = True
+    proximal_weight = 0.0
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._clients_train_sigma = config.scenario == "lc" or not config.decomposed
+
+    def broadcast(self, state: ServerState, held: Params | None, helpers: Sequence[Params]) -> wire.Broadcast:
+        """Differences to what the client still holds; everything, and no helpers, on its first visit."""
+        if held is None:
+            return wire.full_broadcast(state.params)
+        config, psis = self._config, [wire.helper_part(helper) for helper in helpers]
+        return wire.broadcast(state.params, held, psis, config.l1_thres, config.delta_thres, config.s2c_content)
+
+    def upload(self, trained: Params, received: Params) -> wire.Upload:
+        """Differences to what the client received."""
+        config = self._config
+        return wire.upload(trained, received, config.l1_thres, config.delta_thres, self._clients_train_sigma)
+
+    def aggregate(self, state: ServerState, updates: Sequence[Update]) -> ServerState:
+        """sigma and psi are means over the round's clients; sigma only where clients train it."""
+        mean = mean_params(updates, [1.0] * len(updates))
+        return state._replace(params=mean if self._clients_train_sigma else mean._replace(sigma=state.params.sigma))
+
+    def keep(self, upload: wire.Upload) -> Params:
+        """What both sides hold of the client: differences are taken to it, and it may help others."""
+        return upload.params

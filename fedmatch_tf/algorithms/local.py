@@ -1,0 +1,36 @@
+"""Local training: every client goes on with its own parameters, and nothing is shared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedmatch_tf.algorithms.algorithm import ServerState, Update
+from fedmatch_tf.config import Config
+from fedmatch_tf.core import wire
+from fedmatch_tf.core.params import Params
+
+
+class Local:
+    """No server to speak of: it hands out the starting parameters and keeps each client's own."""
+
+    embeds = False
+    proximal_weight = 0.0
+
+    def __init__(self, config: Config) -> None:
+        """No setting changes it."""
+
+    def broadcast(self, state: ServerState, held: Params | None, helpers: Sequence[Params]) -> wire.Broadcast:
+        """The client's own parameters, at no cost; the common start before its first round."""
+        return wire.own_broadcast(state.params if held is None else held)
+
+    def upload(self, trained: Params, received: Params) -> wire.Upload:
+        """The client's own parameters, at no cost."""
+        return wire.own_upload(trained)
+
+    def aggregate(self, state: ServerState, updates: Sequence[Update]) -> ServerState:
+        """Nothing changes."""
+        return state
+
+    def keep(self, upload: wire.Upload) -> Params:
+        """The client's own parameters."""
+        return upload.params

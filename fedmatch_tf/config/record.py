@@ -1,0 +1,378 @@
+"""Every setting of a run: one frozen, checked record."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from fedmatch_tf.config.models import ALGORITHMS, MODELS, parts_of
+from fedmatch_tf.config.rules import (
+    ABOVE_ONE,
+    ADDRESS,
+    FRACTION,
+    GPU_IDS,
+    IMAGE_SIZE,
+    NOT_NEGATIVE,
+    POSITIVE,
+    PROBABILITY,
+    SEED,
+    ConfigError,
+    Setting,
+    check_together,
+    check_value,
+    flag,
+    parse_task,
+)
+from fedmatch_tf.config.tables import PROFILES, SMALLEST_IMAGE, defaults
+
+
+def _setting(kind: type, group: str, text: str, **more: Any) -> Any:
+    return dataclasses.field(metadata={"setting": Setting(kind, group, text, **more)})
+
+
+# Groups, in the order in which `--help` lists them.
+WHAT = "what to run"
+DATA = "data and partitions"
+ROUNDS = "rounds and batches"
+LEARNING = "learning rate and loss weights"
+FEDMATCH = "FedMatch"
+BASELINES = "baselines"
+MACHINE = "machine"
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """One run. Made by `make_config`, which fills what isn't given from the tables."""
+
+    task: str = _setting(str, WHAT, "{lc,ls}-{biid,bimb,simb}-{c10,fmnist,covid,digits,own}")
+    model: str = _setting(str, WHAT, "the model to train: an algorithm and a learner", choices=MODELS)
+    arch: str = _setting(str, WHAT, "network", choices=tuple(SMALLEST_IMAGE))
+    profile: str = _setting(str, WHAT, "settings of the original's code or of the paper", choices=PROFILES)
+    seed: int = _setting(int, WHAT, "every random choice follows from it", rule=SEED)
+
+    source: str | None = _setting(
+        str,
+        DATA,
+        "raw images: an .npz, CIFAR-10 batches (folder or tar.gz), a folder of IDX files, or a folder per class",
+        optional=True,
+        may_change=True,
+        input_path=True,
+    )
+    dataset_path: str = _setting(
+        str,
+        DATA,
+        "where partitions are written and read",
+        may_change=True,
+        of_machine=True,
+        input_path=True,
+    )
+    num_clients: int = _setting(int, DATA, "clients in the federation", rule=POSITIVE)
+    labels_per_class: int = _setting(
+        int,
+        DATA,
+        "labelled examples per class: of each client (lc), of the server (ls)",
+        rule=POSITIVE,
+    )
+    num_test: int = _setting(int, DATA, "examples set aside for testing", rule=POSITIVE)
+    num_valid: int = _setting(int, DATA, "examples set aside for validation", rule=POSITIVE)
+    num_steps: int = _setting(int, DATA, "parts in which a streaming client's unlabelled data arrive", rule=POSITIVE)
+    image_size: int = _setting(int, DATA, "width and height that images are brought to", rule=IMAGE_SIZE)
+
+    num_rounds: int = _setting(int, ROUNDS, "communication rounds", rule=POSITIVE)
+    frac_clients: float = _setting(
+        float,
+        ROUNDS,
+        "share of the clients that takes part in a round",
+        rule=FRACTION,
+        aliases=("frac_client",),
+    )
+    num_epochs_client: int = _setting(int, ROUNDS, "epochs of a client per round", rule=POSITIVE)
+    num_epochs_server: int = _setting(int, ROUNDS, "epochs of the server per round (ls)", rule=NOT_NEGATIVE)
+    batch_size_client: int = _setting(
+        int,
+        ROUNDS,
+        "labelled examples in a client's batch (ls: unlabelled)",
+        rule=POSITIVE,
+    )
+    batch_size_unlabeled: int | None = _setting(
+        int,
+        ROUNDS,
+        "unlabelled examples in a batch; unset: the original's rule, all of them spread over an epoch's steps",
+        rule=POSITIVE,
+        optional=True,
+    )
+    batch_size_server: int = _setting(int, ROUNDS, "examples in the server's batch (ls)", rule=NOT_NEGATIVE)
+    batch_size_test: int = _setting(
+        int,
+        ROUNDS,
+        "examples in an evaluation batch; small ones are joined",
+        rule=POSITIVE,
+    )
+    eval_clients: str = _setting(
+        str,
+        ROUNDS,
+        "clients evaluate on validation and test data, on validation data only, or as the task needs",
+        choices=("always", "valid", "auto"),
+    )
+    labeled_acc: bool = _setting(
+        bool,
+        ROUNDS,
+        "record the accuracy on labelled data before and after every unsupervised step",
+        aliases=("track_forgetting",),
+    )
+
+    lr: float = _setting(float, LEARNING, "initial learning rate", rule=POSITIVE)
+    lr_patience: int = _setting(int, LEARNING, "rounds without a lower validation loss before lr falls", rule=POSITIVE)
+    lr_factor: float = _setting(float, LEARNING, "what lr is then divided by", rule=ABOVE_ONE)
+    lr_min: float = _setting(float, LEARNING, "lr never falls below this", rule=NOT_NEGATIVE)
+    lr_signal: str = _setting(
+        str,
+        LEARNING,
+        "whose validation lowers lr: each client's own, or the global model's for all",
+        choices=("client", "server"),
+    )
+    wd: float = _setting(
+        float,
+        LEARNING,
+        "weight decay; the original declares 1e-4 but never applies it",
+        rule=NOT_NEGATIVE,
+    )
+    lambda_s: float = _setting(float, LEARNING, "weight of the supervised loss", rule=NOT_NEGATIVE)
+    augment: str = _setting(str, LEARNING, "strong view of an unlabelled image", choices=("randaugment", "none"))
+    equalize: str = _setting(
+        str,
+        LEARNING,
+        "RandAugment's equalize: the original's does nothing",
+        choices=("identity", "real"),
+    )
+    confidence: float = _setting(
+        float,
+        LEARNING,
+        "rows whose highest probability is below this get no pseudo-label",
+        rule=PROBABILITY,
+    )
+
+    lambda_i: float = _setting(
+        float,
+        FEDMATCH,
+        "weight of inter-client consistency: lambda_ICCS of the paper, on its KL term",
+        rule=NOT_NEGATIVE,
+    )
+    lambda_a: float = _setting(
+        float,
+        FEDMATCH,
+        "weight of the agreement-based pseudo-label loss: lambda_ICCS of the paper, on its cross-entropy",
+        rule=NOT_NEGATIVE,
+    )
+    lambda_l1: float = _setting(float, FEDMATCH, "weight of |psi|", rule=NOT_NEGATIVE)
+    lambda_l2: float = _setting(float, FEDMATCH, "weight of (sigma - psi)^2", rule=NOT_NEGATIVE)
+    psi_factor: float = _setting(float, FEDMATCH, "psi starts as this times sigma", rule=NOT_NEGATIVE)
+    l1_thres: float = _setting(float, FEDMATCH, "elements of psi up to this count as 0", rule=NOT_NEGATIVE)
+    delta_thres: float = _setting(float, FEDMATCH, "changes up to this are not sent", rule=NOT_NEGATIVE)
+    num_helpers: int = _setting(int, FEDMATCH, "helpers that a client receives", rule=NOT_NEGATIVE)
+    helper_interval: int = _setting(int, FEDMATCH, "helpers are sent every so many rounds", rule=POSITIVE)
+    icc_rows: str = _setting(
+        str,
+        FEDMATCH,
+        "unlabelled rows that inter-client consistency looks at",
+        choices=("confident", "all"),
+    )
+    s2c_content: str = _setting(
+        str,
+        FEDMATCH,
+        "what a client receives: all weights, or those that the cost counts",
+        choices=("full", "counted"),
+    )
+    no_icc: bool = _setting(bool, FEDMATCH, "ablation: no inter-client consistency, so no helpers")
+    no_decomposition: bool = _setting(bool, FEDMATCH, "ablation: one set of parameters for both losses")
+    ablate_eval: bool = _setting(bool, FEDMATCH, "also test the global model with sigma only and with psi only")
+    init_weights: str | None = _setting(
+        str,
+        FEDMATCH,
+        "starting weights: .npz with sigma_0 .. sigma_8, or the original's init_sig.npy",
+        optional=True,
+        input_path=True,
+    )
+    probe_image: str | None = _setting(
+        str,
+        FEDMATCH,
+        ".npy [1,h,w,c] in [0,1]: the image that models are embedded on",
+        optional=True,
+        input_path=True,
+    )
+
+    lambda_u: float = _setting(float, BASELINES, "weight of the unsupervised loss", rule=NOT_NEGATIVE)
+    mu: float = _setting(float, BASELINES, "weight of FedProx's proximal term", rule=NOT_NEGATIVE)
+
+    gpu: tuple[int, ...] | None = _setting(
+        tuple,
+        MACHINE,
+        "GPU ids, as 0,1,2: one worker process per id; unset: CPU",
+        rule=GPU_IDS,
+        optional=True,
+        of_machine=True,
+    )
+    workers: int | None = _setting(
+        int,
+        MACHINE,
+        "CPU worker processes",
+        rule=POSITIVE,
+        optional=True,
+        may_change=True,
+        of_machine=True,
+    )
+    threads_per_worker: int | None = _setting(
+        int,
+        MACHINE,
+        "threads of a CPU worker; results may depend on it",
+        rule=POSITIVE,
+        optional=True,
+        of_machine=True,
+    )
+    backend: str = _setting(
+        str,
+        MACHINE,
+        "where clients train: in worker processes, in this process, or on a Ray cluster",
+        choices=("process", "inline", "ray"),
+        may_change=True,
+        of_machine=True,
+    )
+    ray_address: str | None = _setting(
+        str,
+        MACHINE,
+        "a running Ray cluster, auto or host:port; unset: a cluster of this machine for this run",
+        rule=ADDRESS,
+        optional=True,
+        may_change=True,
+        of_machine=True,
+    )
+    ray_data: str = _setting(
+        str,
+        MACHINE,
+        "shared: every node sees --dataset-path; ship: files are sent",
+        choices=("shared", "ship"),
+        may_change=True,
+        of_machine=True,
+    )
+    precision: str = _setting(
+        str,
+        MACHINE,
+        "mixed: float16 where a GPU with tensor cores is faster with it",
+        choices=("float32", "mixed"),
+    )
+    xla: bool = _setting(bool, MACHINE, "compile with XLA what can be: faster on some GPUs, slower on CPUs")
+    profile_run: bool = _setting(
+        bool,
+        MACHINE,
+        "write a TensorBoard trace of a client's task in the second round",
+        may_change=True,
+        of_machine=True,
+    )
+    task_timeout: float = _setting(
+        float,
+        MACHINE,
+        "seconds that a worker may take for one task before it is replaced",
+        rule=POSITIVE,
+        may_change=True,
+        of_machine=True,
+    )
+    task_tries: int = _setting(
+        int,
+        MACHINE,
+        "tries of a task whose worker dies, fails or hangs",
+        rule=POSITIVE,
+        may_change=True,
+        of_machine=True,
+    )
+    checkpoint_every: int = _setting(
+        int,
+        MACHINE,
+        "a checkpoint is written every so many rounds",
+        rule=POSITIVE,
+        may_change=True,
+        of_machine=True,
+    )
+    store: str = _setting(
+        str,
+        MACHINE,
+        "where the clients' last parameters are kept; auto: on disk if they are large",
+        choices=("auto", "memory", "disk"),
+        may_change=True,
+        of_machine=True,
+    )
+    output_path: str = _setting(str, MACHINE, "where results are written", of_machine=True)
+
+    def __post_init__(self) -> None:
+        for name, setting in settings().items():
+            check_value(flag(name), getattr(self, name), setting)
+        check_together(self)
+
+    @property
+    def scenario(self) -> str:
+        """`lc` or `ls`."""
+        return self.task.split("-")[0]
+
+    @property
+    def kind(self) -> str:
+        """`biid`, `bimb` or `simb`."""
+        return self.task.split("-")[1]
+
+    @property
+    def dataset(self) -> str:
+        """`c10`, `fmnist`, `covid`, `digits` or `own`."""
+        return self.task.split("-")[2]
+
+    @property
+    def partition_folder(self) -> Path:
+        """Where the task's partitions are."""
+        return Path(self.dataset_path) / self.task
+
+    @property
+    def algorithm(self) -> str:
+        """The algorithm's name: a file in `algorithms/`."""
+        return parts_of(self.model)[0]
+
+    @property
+    def learner(self) -> str:
+        """The learner's name: a file in `learners/`."""
+        return parts_of(self.model)[1]
+
+    @property
+    def has_global_model(self) -> bool:
+        """Whether clients share anything."""
+        return ALGORITHMS[self.algorithm].has_global_model
+
+    @property
+    def decomposed(self) -> bool:
+        """Whether the network has sigma and psi, or one plain set of parameters."""
+        return ALGORITHMS[self.algorithm].decomposed and not self.no_decomposition
+
+    @property
+    def uses_helpers(self) -> bool:
+        """Whether clients receive other clients' parameters."""
+        return ALGORITHMS[self.algorithm].has_helpers and not self.no_icc and self.num_helpers > 0
+
+    @property
+    def clients_per_round(self) -> int:
+        """How many clients take part in a round."""
+        return round(self.num_clients * self.frac_clients)
+
+
+def make_config(task: str, **given: Any) -> Config:
+    """A Config for the task: what is given, and the tables' values for the rest."""
+    unknown = sorted(set(given) - set(settings()))
+    if unknown:
+        raise ConfigError(f"expected names of settings, received {', '.join(unknown)}")
+    for name in ("profile", "model"):  # they choose the table, so they are checked before it is used
+        if name in given:
+            check_value(flag(name), given[name], settings()[name])
+    learner = parts_of(given.get("model", "fedmatch"))[1]
+    values = {**defaults(*parse_task(task), given.get("profile", "official"), learner), "task": task, **given}
+    values.setdefault("frac_clients", 1.0 if values["num_clients"] <= 10 else 0.05)
+    return Config(**values)
+
+
+def settings() -> dict[str, Setting]:
+    """Name of each field of Config -> its Setting."""
+    return {field.name: field.metadata["setting"] for field in dataclasses.fields(Config)}

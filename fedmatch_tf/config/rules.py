@@ -1,0 +1,183 @@
+"""What a setting is, what its value must satisfy, and what settings must satisfy together."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
+
+from fedmatch_tf.config.models import ALGORITHMS, LEARNERS, algorithms_with
+from fedmatch_tf.config.tables import DATASETS, KINDS, SCENARIOS, SMALLEST_IMAGE
+
+if TYPE_CHECKING:
+    from fedmatch_tf.config.record import Config
+
+
+class ConfigError(ValueError):
+    """A setting that can't be used: what was expected, what was received, what to do."""
+
+
+class Rule(NamedTuple):
+    """What a value must satisfy, and how an error message says so."""
+
+    text: str
+    holds: Callable[[Any], bool]
+
+
+class Setting(NamedTuple):
+    """All that is known of a field of Config; the command line is built from these."""
+
+    kind: type
+    group: str
+    text: str
+    choices: tuple[str, ...] = ()
+    rule: Rule | None = None
+    optional: bool = False  # None is a value
+    may_change: bool = False  # when a run goes on: no result depends on it
+    of_machine: bool = False  # says where and how a run is worked on, not which run it is
+    input_path: bool = False  # a file or folder that the run reads
+    aliases: tuple[str, ...] = ()  # other names: the original's, or those of earlier versions of this program
+
+
+POSITIVE = Rule("greater than 0", lambda value: value > 0)
+NOT_NEGATIVE = Rule("0 or greater", lambda value: value >= 0)
+FRACTION = Rule("greater than 0 and at most 1", lambda value: 0 < value <= 1)
+PROBABILITY = Rule("between 0 and 1", lambda value: 0 <= value <= 1)
+ABOVE_ONE = Rule("greater than 1", lambda value: value > 1)
+IMAGE_SIZE = Rule("from 8 to 1024", lambda value: 8 <= value <= 1024)
+SEED = Rule("between 0 and 4294967295", lambda value: 0 <= value < 2**32)
+ADDRESS = Rule("auto or host:port", lambda text: text == "auto" or _is_address(text))
+GPU_IDS = Rule("different ids of 0 or greater", lambda ids: min(ids) >= 0 and len(set(ids)) == len(ids))
+
+
+def _is_address(text: str) -> bool:
+    found = re.fullmatch(r"[^\s:/]+:(\d{1,5})", text)
+    return found is not None and 0 < int(found[1]) < 2**16
+
+
+def flag(name: str) -> str:
+    """The command-line flag of a setting."""
+    return "--" + name.replace("_", "-")
+
+
+def check_value(name: str, value: Any, setting: Setting) -> None:
+    """Raises ConfigError unless the value has the setting's type, is one of its choices and keeps its rule."""
+    if value is None and setting.optional:
+        return
+    accepted = (int, float) if setting.kind is float else setting.kind
+    if not isinstance(value, accepted) or isinstance(value, bool) != (setting.kind is bool):
+        raise ConfigError(f"{name}: expected {_KIND_NAMES[setting.kind]}, received {value!r}")
+    if setting.kind is tuple and not (value and all(isinstance(item, int) for item in value)):
+        raise ConfigError(f"{name}: expected ids as 0,1,2, received {value!r}")
+    if setting.kind is int and abs(value) >= 2**53:
+        raise ConfigError(f"{name}: expected a whole number below 2^53, received one of {len(str(value))} digits")
+    if setting.kind is float and not math.isfinite(value):
+        raise ConfigError(f"{name}: expected a finite number, received {value!r}")
+    if setting.choices and value not in setting.choices:
+        raise ConfigError(f"{name}: expected one of {', '.join(setting.choices)}; received {value!r}")
+    if setting.rule and not setting.rule.holds(value):
+        raise ConfigError(f"{name}: expected {_KIND_NAMES[setting.kind]} {setting.rule.text}, received {value!r}")
+
+
+_KIND_NAMES = {int: "a whole number", float: "a number", str: "a text", tuple: "ids", bool: "true or false"}
+
+
+def parse_task(task: str) -> tuple[str, str, str]:
+    """(scenario, kind, dataset) of a task's name."""
+    parts = tuple(str(task).split("-"))
+    if len(parts) != 3 or parts[0] not in SCENARIOS or parts[1] not in KINDS or parts[2] not in DATASETS:
+        raise ConfigError(
+            f"--task: expected {{{','.join(SCENARIOS)}}}-{{{','.join(KINDS)}}}-{{{','.join(DATASETS)}}}, "
+            f"for example lc-biid-c10; received {task!r}"
+        )
+    return parts
+
+
+def check_together(config: Config) -> None:
+    """Raises ConfigError unless the settings make sense together."""
+    _check_data(config)
+    _check_rounds(config)
+    _check_model(config)
+    if config.ray_address and config.gpu is not None:
+        raise ConfigError(
+            f"--gpu: ids are of this machine, but with --ray-address every GPU of the cluster gets a worker; "
+            f"expected one of the two, received --gpu {','.join(map(str, config.gpu))}"
+        )
+
+
+def _check_data(config: Config) -> None:
+    _, kind, dataset = parse_task(config.task)
+    if dataset == "own" and config.source is None:
+        raise ConfigError(f"--source: expected your .npz file or image folder with --task {config.task}, received none")
+    smallest = SMALLEST_IMAGE[config.arch]
+    if config.image_size < smallest:
+        raise ConfigError(f"--image-size: expected at least {smallest} for {config.arch}, received {config.image_size}")
+    if kind != "simb" and config.num_steps != 1:
+        raise ConfigError(
+            f"--num-steps: expected 1 unless the task is streaming (simb), received {config.num_steps} "
+            f"with --task {config.task}"
+        )
+
+
+def _check_rounds(config: Config) -> None:
+    if config.num_rounds < config.num_steps:
+        raise ConfigError(
+            f"--num-rounds: expected at least one round for each of {config.num_steps} streaming steps, "
+            f"received {config.num_rounds}"
+        )
+    if config.clients_per_round < 1:
+        raise ConfigError(
+            f"--frac-clients: expected a fraction that selects a client, received {config.frac_clients}: "
+            f"{config.num_clients} clients x {config.frac_clients} rounds to {config.clients_per_round}; "
+            f"use at least {1 / config.num_clients:.3g}"
+        )
+    if config.scenario == "ls" and config.batch_size_server < 1:
+        raise ConfigError(f"--batch-size-server: expected at least 1 with {config.task}, received 0")
+    if config.scenario == "ls" and config.num_epochs_server == 0 and not LEARNERS[config.learner].uses_true_labels:
+        raise ConfigError(
+            f"--num-epochs-server: expected at least 1 with --task {config.task}, received 0: nobody would see a label"
+        )
+
+
+def _check_model(config: Config) -> None:
+    for name in ("no_icc", "no_decomposition", "ablate_eval"):
+        if getattr(config, name) and name not in ALGORITHMS[config.algorithm].reads:
+            raise ConfigError(f"{flag(name)}: is for --model {algorithms_with(name)}, received {config.model}")
+    if config.ablate_eval and config.no_decomposition:
+        raise ConfigError(
+            "--ablate-eval: tests sigma and psi apart, which --no-decomposition leaves out; use one of them"
+        )
+    if config.uses_helpers and config.num_clients == 1:
+        raise ConfigError(
+            "--num-clients: expected at least 2 with helpers, received 1: nobody could help. "
+            "Use --no-icc (or --num-helpers 0), or more clients"
+        )
+    if config.has_global_model:
+        return
+    if config.lr_signal == "server":
+        raise ConfigError(
+            f"--lr-signal: {config.model} has no global model to validate; expected client, received server"
+        )
+    if config.eval_clients == "valid":
+        raise ConfigError(
+            f"--eval-clients: {config.model} has no global model, so its clients must test; expected always or auto, "
+            f"received valid"
+        )
+    if config.scenario == "ls":
+        raise ConfigError(
+            f"--model: {config.model} shares nothing, so in labels-at-server clients would never learn from labels; "
+            f"use a task that begins with lc, or another model"
+        )
+
+
+def without_effect(config: Config) -> set[str]:
+    """Settings that this run never looks at."""
+    names = {"batch_size_server", "num_epochs_server"} if config.scenario == "lc" else set()
+    for entry in ALGORITHMS.values():
+        names |= entry.reads - ALGORITHMS[config.algorithm].reads
+    names |= LEARNERS[config.learner].ignores
+    if not config.decomposed:
+        names |= {"psi_factor", "lambda_l1", "lambda_l2", "l1_thres"}
+    if not config.uses_helpers:
+        names |= {"helper_interval", "lambda_i", "icc_rows"} | ({"num_helpers"} if config.num_helpers else set())
+    return names

@@ -1,0 +1,58 @@
+"""Which rows make a batch, and what every step's outcome must satisfy. No TensorFlow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from data.loader import ClientData
+from fedmatch_tf.config import Config
+from fedmatch_tf.core.params import Params
+from fedmatch_tf.simulation.tasks import Step, TrainingError
+
+LOWER_LR = "A lower --lr may help"
+
+
+def batches(config: Config, data: ClientData) -> list[tuple[slice | None, slice | None]]:
+    """Rows of the labelled (labels-at-client) and unlabelled batch of every step: consecutive slices, no shuffling.
+
+    Labels-at-client: as many steps as there are labelled batches, over which the unlabelled examples are spread.
+    When they are used up, the remaining steps have None. Labels-at-server: unlabelled batches of a fixed size.
+    """
+    if data.labeled is None:
+        size = config.batch_size_unlabeled or config.batch_size_client
+        return [(None, rows) for rows in slices(len(data.unlabeled), size)]
+    labeled = slices(len(data.labeled), config.batch_size_client)
+    size = config.batch_size_unlabeled or math.ceil(len(data.unlabeled) / len(labeled))
+    begins = [step * size for step in range(len(labeled))]
+    unlabeled = [slice(begin, begin + size) if begin < len(data.unlabeled) else None for begin in begins]
+    return list(zip(labeled, unlabeled))
+
+
+def slices(num_examples: int, batch_size: int) -> list[slice]:
+    """round(num_examples / batch_size) consecutive slices, at least one; what is beyond is left out."""
+    steps = max(1, round(num_examples / batch_size))
+    return [slice(step * batch_size, (step + 1) * batch_size) for step in range(steps)]
+
+
+def share_done(config: Config, round_num: int, of_round: float) -> np.float32:
+    """The share of the whole training that is done, when `of_round` of this round is."""
+    return np.float32((round_num + of_round) / config.num_rounds)
+
+
+def check_finite(steps: Sequence[Step], where: str) -> None:
+    """Raises TrainingError at the first step whose loss is not a number."""
+    for number, step in enumerate(steps):
+        if not math.isfinite(step.loss):
+            kind = "supervised" if step.kind == "s" else "unsupervised"
+            raise TrainingError(
+                f"expected a finite loss, received {step.loss} in {where}, step {number} ({kind}). {LOWER_LR}"
+            )
+
+
+def check_result(params: Params, where: str) -> None:
+    """Raises TrainingError if weights are not numbers."""
+    if not all(np.isfinite(part).all() for part in params):
+        raise TrainingError(f"expected finite weights, received NaN or infinity in {where}. {LOWER_LR}")

@@ -1,0 +1,132 @@
+"""Clients trained and models scored by the backend's workers, so that none of them waits while there is work.
+
+The loop says what is to be trained and what is to be scored. Which worker does it, and when, is decided here:
+
+- A set is scored in parts, which all workers share.
+- If the clients are not a multiple of the workers, some workers have one client less. So the first clients' models are
+  not scored by the workers that trained them: that is what workers do that are done before the rest.
+- The server's next epoch (labels-at-server) may run beside the scores of a round.
+
+No result depends on any of this. No TensorFlow.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from fedmatch_tf.config import Config
+from fedmatch_tf.simulation import scoring
+from fedmatch_tf.simulation.scoring import Scores
+from fedmatch_tf.simulation.tasks import (
+    ClientResult,
+    ClientTask,
+    EvalResult,
+    EvalTask,
+    ModelKey,
+    ServerResult,
+    ServerTask,
+    Split,
+    client_model,
+)
+
+
+class Backend(Protocol):
+    """Runs tasks somewhere; results may come in any order."""
+
+    def map(self, tasks: Iterable[Any]) -> Iterable[Any]:
+        """The results of the tasks. Tasks are taken one by one, as they can be worked on."""
+
+
+class ToScore(NamedTuple):
+    """A model to be scored."""
+
+    key: ModelKey
+    theta: np.ndarray  # float32 [n]
+    splits: tuple[Split, ...]
+
+
+class _Agenda:
+    """A round's work in the order in which idle workers take it: clients, then the scores that clients left to others.
+
+    Args:
+        num_apart: so many clients, the first ones, leave their models' scores to others.
+    """
+
+    def __init__(self, clients: Iterable[ClientTask], num_apart: int) -> None:
+        self._clients, self._num_apart = clients, num_apart
+        self._scores: deque[EvalTask] = deque()
+
+    def __iter__(self) -> Iterator[ClientTask | EvalTask]:
+        for number, task in enumerate(self._clients):
+            yield task._replace(score=number >= self._num_apart)
+        while self._scores:
+            yield self._scores.popleft()
+
+    def add(self, scores: Iterable[EvalTask]) -> None:
+        """Takes in scores that can be worked on from now on."""
+        self._scores.extend(scores)
+
+    def rest(self) -> list[EvalTask]:
+        """What no worker has taken."""
+        return list(self._scores)
+
+
+class Crew:
+    """The workers of a backend."""
+
+    def __init__(self, config: Config, backend: Backend) -> None:
+        self._config, self._backend = config, backend
+        self._unscored: list[EvalTask] = []  # scores of clients' models that are still to be worked out
+        self._scored: list[EvalResult] = []  # those that are, since they were last asked for
+        self._ahead: tuple[ServerTask, ServerResult] | None = None  # an epoch that was run ahead
+
+    def train_clients(self, round_num: int, tasks: Iterable[ClientTask]) -> list[ClientResult]:
+        """The clients' results, sorted by client; the scores of their models are among those of the next `score`."""
+        agenda = _Agenda(tasks, self._config.clients_per_round % (self._config.workers or 1))
+        trained = []
+        for result in self._backend.map(agenda):
+            if isinstance(result, EvalResult):
+                self._scored.append(result)
+                continue
+            self._scored += result.scored
+            agenda.add(self._left_to_others(round_num, result))
+            trained.append(result._replace(theta=None))
+        self._unscored = agenda.rest()
+        return sorted(trained, key=lambda result: result.client)
+
+    def train_server(self, task: ServerTask) -> ServerResult:
+        """The server's epoch, which may have been run ahead."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and (ahead[0].round_num, ahead[0].epoch) == (task.round_num, task.epoch):
+            return ahead[1]
+        (result,) = self._backend.map([task])
+        return result  # type: ignore[no-any-return]
+
+    def score(self, round_num: int, models: Iterable[ToScore], beside: ServerTask | None = None) -> Scores:
+        """The scores of these models, and of the clients that were trained since the last call.
+
+        Args:
+            beside: an epoch of the server's that a worker may run meanwhile; `train_server` gives its result.
+        """
+        tasks: list[ServerTask | EvalTask] = [] if beside is None else [beside]  # first, as it takes longest
+        tasks += self._unscored
+        for key, theta, splits in models:
+            tasks += scoring.eval_tasks(self._config, round_num, key, theta, splits)
+        scored, self._unscored, self._scored = self._scored, [], []
+        for result in self._backend.map(tasks):
+            if isinstance(result, EvalResult):
+                scored.append(result)
+            elif beside is not None:
+                self._ahead = (beside, result)
+        return scoring.add_up(scored)
+
+    def _left_to_others(self, round_num: int, result: ClientResult) -> list[EvalTask]:
+        """The scores of a client's model that its own task left to others: in finer parts, as they come last."""
+        if result.theta is None:
+            return []
+        key, splits = client_model(result.client), scoring.client_splits(self._config)
+        return scoring.eval_tasks(self._config, round_num, key, result.theta, splits, finer=2)

@@ -1,0 +1,112 @@
+"""What becomes of uploads, and what is sent, sent back and kept, with results typed in by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedmatch_tf.algorithms.algorithm import Algorithm, ServerState, Update, make_algorithm
+from fedmatch_tf.config import make_config
+from fedmatch_tf.core import schedule
+from fedmatch_tf.core.params import Params
+from fedmatch_tf.core.wire import Cost, Upload
+from fedmatch_tf.simulation import server
+
+
+def vector(*values: float) -> np.ndarray:
+    return np.array(values, np.float32)
+
+
+def update(client: int, params: Params, num_examples: int) -> Update:
+    return Update(client, Upload(params, Cost(0.0, 0.0, 0.0, 0)), num_examples, np.full(2, client, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("task", "model", "sigma", "psi"),
+    [
+        ("lc-biid-c10", "fedmatch", [2, 4], [0.5, 1.5]),  # uniform, sigma and psi apart
+        ("ls-biid-c10", "fedmatch", [9, 9], [0.5, 1.5]),  # the server alone trains sigma
+        ("lc-biid-c10", "fedprox-uda", [2, 4], [0.5, 1.5]),
+        ("ls-biid-c10", "fedprox-uda", [2, 4], [0.5, 1.5]),
+        ("lc-biid-c10", "fedavg-sl", [2.5, 5], [0.75, 0.75]),  # 10 and 30 examples: a quarter and three quarters
+        ("lc-biid-c10", "local-sl", [9, 9], [9, 9]),  # nothing is shared
+    ],
+)
+def test_what_becomes_of_the_uploads(task: str, model: str, sigma: list[float], psi: list[float]) -> None:
+    config = make_config(task, model=model)
+    start = server.initial_state(config, Params(vector(9, 9), vector(9, 9)))
+    updates = [
+        update(4, Params(vector(1, 2), vector(0, 3)), 10),
+        update(7, Params(vector(3, 6), vector(1, 0)), 30),
+    ]
+    after = server.aggregate(make_algorithm(config), start, updates)
+    assert after.params.sigma.tolist() == sigma
+    assert after.params.psi.tolist() == psi
+    assert after.rounds_done == 1
+    assert list(after.embeddings) == [4, 7]
+    assert start.embeddings == {}
+
+
+def test_without_decomposition_the_one_set_of_parameters_is_averaged_in_labels_at_server_too() -> None:
+    config = make_config("ls-biid-c10", no_decomposition=True)
+    empty = np.zeros(0, np.float32)
+    start = server.initial_state(config, Params(vector(9, 9), empty))
+    updates = [update(0, Params(vector(1, 2), empty), 1), update(1, Params(vector(3, 6), empty), 1)]
+    assert server.aggregate(make_algorithm(config), start, updates).params.sigma.tolist() == [2, 4]
+
+
+HELD = Params(vector(0, 0, 0), vector(1, 1, 1))
+STATE = ServerState(3, Params(vector(0, 0.5, 2), vector(1, 3, 1)), schedule.start(0.1, 1), {})
+HELPER = Params(vector(7, 7, 7), vector(0, 1, 5))
+
+
+def algorithm(model: str, task: str = "lc-biid-c10", **given: Any) -> Algorithm:
+    return make_algorithm(make_config(task, model=model, **given))
+
+
+def test_fedmatch_sends_differences_and_helpers_and_everything_to_a_newcomer() -> None:
+    fedmatch = algorithm("fedmatch", delta_thres=0.9, l1_thres=0.0)
+    newcomer = fedmatch.broadcast(STATE, None, [])
+    assert newcomer.cost[:3] == (1.0, 1.0, 0.0)
+    assert newcomer.params is STATE.params
+    message = fedmatch.broadcast(STATE, HELD, [HELPER])
+    # Of three elements, sigma changed by 2 in one, psi by 2 in one; of the helper's two that are not 0, one is new: 5.
+    assert message.cost[:3] == pytest.approx((1 / 3, 1 / 3, 1 / 3))
+    assert [psi.tolist() for psi in message.helpers] == [[0, 1, 5]]
+
+
+@pytest.mark.parametrize(("scenario", "sigma", "cost"), [("lc", [0, 0, 4], 1 / 3), ("ls", [0, 0, 0], 0.0)])
+def test_fedmatch_gets_back_sigma_only_where_clients_train_it(scenario: str, sigma: list[float], cost: float) -> None:
+    fedmatch = algorithm("fedmatch", f"{scenario}-biid-c10", delta_thres=0.9, l1_thres=0.0)
+    upload = fedmatch.upload(Params(vector(0.5, 0, 4), vector(1, 3, 1.5)), HELD)
+    assert upload.params.sigma.tolist() == sigma
+    assert upload.params.psi.tolist() == [1, 3, 1]
+    assert upload.cost[:3] == pytest.approx((cost, 1 / 3, 0.0))
+    assert fedmatch.keep(upload) is upload.params
+
+
+@pytest.mark.parametrize("model", ["fedavg-sl", "fedprox-sl"])
+def test_averaging_sends_everything_both_ways_and_keeps_nothing(model: str) -> None:
+    averaging, plain = algorithm(model), Params(vector(0, 0.5, 2), vector())
+    message = averaging.broadcast(STATE._replace(params=plain), HELD, [HELPER])
+    assert (message.params, message.helpers, message.cost.sum, message.cost.num_bytes) == (plain, (), 1.0, 12)
+    upload = averaging.upload(plain, HELD)
+    assert (upload.params, upload.cost.sum, upload.cost.num_bytes) == (plain, 1.0, 12)
+    assert [len(part) for part in averaging.keep(upload)] == [0, 0]
+
+
+def test_local_clients_go_on_with_their_own_at_no_cost() -> None:
+    local = algorithm("local-sl")
+    assert local.broadcast(STATE, None, []).params is STATE.params
+    assert local.broadcast(STATE, HELD, []).params is HELD
+    upload = local.upload(HELPER, HELD)
+    assert local.keep(upload) is HELPER
+    assert local.broadcast(STATE, HELD, []).cost == upload.cost == Cost(0.0, 0.0, 0.0, 0)
+
+
+def test_only_fedprox_pulls_back_and_only_fedmatch_embeds() -> None:
+    names = ("fedmatch", "fedavg-sl", "fedprox-sl", "local-sl")
+    assert [algorithm(name, mu=0.5).proximal_weight for name in names] == [0, 0, 0.5, 0]
+    assert [algorithm(name).embeds for name in names] == [True, False, False, False]

@@ -1,0 +1,19 @@
+"""Random streams: one for each use, the same every time."""
+
+from __future__ import annotations
+
+from fedmatch_tf.core import seeding
+
+
+def test_streams_differ_by_every_part_of_their_name() -> None:
+    streams = [
+        seeding.stream(1, "a", 0),
+        seeding.stream(2, "a", 0),
+        seeding.stream(1, "b", 0),
+        seeding.stream(1, "a", 1),
+        seeding.stream(1, "a", 0, 0),
+        seeding.stream(1, "a"),
+    ]
+    draws = [stream.integers(2**60) for stream in streams]
+    assert len(set(draws)) == len(streams)
+    assert draws[0] == seeding.stream(1, "a", 0).integers(2**60)

@@ -1,0 +1,167 @@
+"""FedMatch's steps: which part of the parameters each one moves, by how much, and on which rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from data import augment
+from data.files import Examples
+from fedmatch_tf.core import networks
+from fedmatch_tf.core.evaluate import Evaluator
+from fedmatch_tf.core.params import Params
+from fedmatch_tf.learners.fedmatch import FedMatch
+from tests.small_network import Bench, X, Y, flat
+
+NO_HELPERS = np.zeros((0, 24, 4), np.float32)
+SEED = np.array([1, 2], np.int32)
+LR = tf.constant(0.01)
+
+
+def test_the_supervised_step_moves_sigma_alone_down_the_gradient() -> None:
+    bench = Bench()
+    with tf.GradientTape() as tape:
+        probs = bench.model(tf.cast(X, tf.float32) / 255, training=True)
+        expected_loss = 10 * tf.reduce_mean(tf.keras.losses.categorical_crossentropy(Y, probs))
+    gradient = flat(tape.gradient(expected_loss, networks.sigmas(bench.model)))
+    loss = bench.learner.supervised_step(X, Y, LR)
+    after = bench.after()
+    assert float(loss) == pytest.approx(float(expected_loss), rel=1e-5)
+    np.testing.assert_allclose(after.sigma, bench.before.sigma - 0.01 * gradient, atol=1e-6)
+    np.testing.assert_array_equal(after.psi, bench.before.psi)
+
+
+def test_weight_decay_is_added_where_it_is_set() -> None:
+    plain, decayed = Bench(), Bench(wd=0.5)
+    loss = float(plain.learner.supervised_step(X, Y, LR))
+    expected = loss + 0.5 * float(np.square(plain.before.sigma, dtype=np.float64).sum())
+    assert float(decayed.learner.supervised_step(X, Y, LR)) == pytest.approx(expected, rel=1e-4)
+
+
+def test_without_a_confident_row_only_the_penalties_move_psi() -> None:
+    bench = Bench(confidence=1.0)
+    terms = bench.learner.unsupervised_step(X, NO_HELPERS, SEED, LR)
+    sigma, psi = (part.astype(np.float64) for part in bench.before)
+    penalty = 1e-4 * np.abs(psi).sum() + 10 * ((sigma - psi) ** 2).sum()
+    moved = psi - 0.01 * (1e-4 * np.sign(psi) + 20 * (psi - sigma))
+    assert float(terms.loss) == pytest.approx(penalty, rel=1e-5)
+    assert (float(terms.icc), float(terms.pseudo_ce)) == (0.0, 0.0)
+    assert not terms.kept.numpy().any()
+    assert set(terms.pseudo_labels.numpy()) == {-1}
+    np.testing.assert_allclose(bench.after().psi, moved, atol=1e-6)
+    np.testing.assert_array_equal(bench.after().sigma, bench.before.sigma)
+
+
+def test_confident_rows_learn_their_own_prediction_when_there_are_no_helpers() -> None:
+    bench = Bench()
+    threshold = float(np.median(bench.probs().max(axis=1)))
+    bench = Bench(confidence=threshold)
+    probs = bench.probs()
+    kept = probs.max(axis=1) >= np.float32(threshold)
+    labels = np.eye(4, dtype=np.float32)[probs.argmax(axis=1)]
+    with tf.GradientTape() as tape:
+        strong = bench.model(tf.cast(X[kept], tf.float32) / 255, training=True)
+        pseudo_ce = tf.reduce_mean(tf.keras.losses.categorical_crossentropy(labels[kept], strong))
+    gradient = flat(tape.gradient(pseudo_ce, networks.psis(bench.model)))
+    terms = bench.learner.unsupervised_step(X, NO_HELPERS, SEED, LR)
+    sigma, psi = bench.before
+    penalties = 1e-4 * np.sign(psi) + 20 * (psi - sigma)
+    np.testing.assert_array_equal(terms.kept, kept)
+    np.testing.assert_array_equal(terms.pseudo_labels.numpy()[kept], probs.argmax(axis=1)[kept])
+    assert float(terms.pseudo_ce) == pytest.approx(float(pseudo_ce), rel=1e-4)
+    np.testing.assert_allclose(bench.after().psi, psi - 0.01 * (0.01 * gradient + penalties), atol=1e-6)
+
+
+@pytest.mark.parametrize("icc_rows", ["confident", "all"])
+def test_helpers_pull_the_prediction_towards_theirs_on_the_rows_of_the_profile(icc_rows: str) -> None:
+    threshold = float(np.median(Bench().probs().max(axis=1)))
+    bench = Bench(confidence=threshold, icc_rows=icc_rows)
+    helpers = np.random.default_rng(3).dirichlet(np.ones(4), (2, 24)).astype(np.float32)
+    probs = bench.probs().astype(np.float64)
+    rows = probs.max(axis=1) >= threshold if icc_rows == "confident" else np.ones(24, bool)
+    kl = (helpers * np.log(helpers / probs)).sum(axis=-1)[:, rows].mean()
+    terms = bench.learner.unsupervised_step(X, helpers, SEED, LR)
+    assert float(terms.icc) == pytest.approx(kl, rel=1e-3)
+    votes = np.eye(4)[probs.argmax(1)] + np.eye(4)[helpers.argmax(-1)].sum(0)
+    kept = terms.kept.numpy()
+    np.testing.assert_array_equal(terms.pseudo_labels.numpy()[kept], votes.argmax(axis=1)[kept])
+    bench.restore()
+    with tf.GradientTape() as tape:
+        own = bench.model(tf.cast(X[rows], tf.float32) / 255, training=True)
+        pull = tf.reduce_mean(tf.keras.losses.kl_divergence(helpers[:, rows], tf.stack([own, own])))
+        strong = bench.model(tf.cast(X[kept], tf.float32) / 255, training=True)
+        labels = np.eye(4, dtype=np.float32)[votes.argmax(axis=1)]
+        loss = 0.01 * pull + 0.01 * tf.reduce_mean(tf.keras.losses.categorical_crossentropy(labels[kept], strong))
+    gradient = flat(tape.gradient(loss, networks.psis(bench.model)))
+    bench.learner.unsupervised_step(X, helpers, SEED, LR)
+    sigma, psi = bench.before
+    penalties = 1e-4 * np.sign(psi) + 20 * (psi - sigma)
+    np.testing.assert_allclose(bench.after().psi, psi - 0.01 * (gradient + penalties), atol=1e-6)
+
+
+def test_with_all_rows_helpers_count_even_if_no_row_is_confident() -> None:
+    bench = Bench(confidence=1.0, icc_rows="all")
+    helpers = np.random.default_rng(3).dirichlet(np.ones(4), (1, 24)).astype(np.float32)
+    terms = bench.learner.unsupervised_step(X, helpers, SEED, LR)
+    assert float(terms.icc) > 0
+    assert float(terms.pseudo_ce) == 0
+    assert np.isfinite(bench.after().psi).all()
+
+
+def test_each_step_is_traced_once_whatever_the_size_of_the_batch() -> None:
+    bench = Bench()
+    for size in (24, 10, 7):
+        bench.learner.supervised_step(X[:size], Y[:size], LR)
+        bench.learner.unsupervised_step(X[:size], NO_HELPERS[:, :size], SEED, LR)
+    assert bench.learner.supervised_step.experimental_get_tracing_count() == 1
+    assert bench.learner.unsupervised_step.experimental_get_tracing_count() == 1
+
+
+def learning(steps: int, **given: Any) -> tuple[list[float], Params, tuple[float, ...]]:
+    """(losses of both steps in turn, the parameters afterwards, losses of an evaluation)."""
+    bench = Bench(confidence=0.0, lambda_a=1.0, lambda_i=1.0, **given)
+    shape, precision, xla = (24, 24, 3), bench.config.precision, bench.config.xla
+    bench.model = networks.build_network("alexnet", shape, 4, precision=precision)
+    bench.restore()
+    learner = FedMatch(bench.config, bench.model, augment.identity)
+    x, y, helpers, lr = X[:8], Y[:8], np.full((1, 8, 4), 0.25, np.float32), tf.constant(2e-3)
+    losses = []
+    for _ in range(steps):
+        losses.append(float(learner.supervised_step(x, y, lr)))
+        losses.append(float(learner.unsupervised_step(x, helpers, SEED, lr).loss))
+    evaluator = Evaluator(networks.build_network("alexnet", shape, 4, decomposed=False, precision=precision), xla)
+    evaluator.load(bench.after().theta())
+    return losses, bench.after(), evaluator.score(Examples(x, y), [slice(0, 8)])[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "tolerance", "far"), [({"xla": True}, 1e-4, 1e-3), ({"precision": "mixed"}, 1e-2, 0.2)]
+)
+def test_xla_and_mixed_precision_learn_the_same_within_rounding(
+    given: dict[str, Any], tolerance: float, far: float
+) -> None:
+    plain, other = learning(4), learning(4, **given)
+    assert plain[0][-2] < 0.9 * plain[0][0], "labels have been learnt"
+    assert other[0] == pytest.approx(plain[0], rel=tolerance)
+    assert other[2] == pytest.approx(plain[2], rel=tolerance)
+    assert other[1].sigma.dtype == np.float32
+    moved = plain[1].sigma - Bench().before.sigma
+    assert np.linalg.norm(other[1].sigma - plain[1].sigma) < far * np.linalg.norm(moved)
+
+
+def test_mixed_precision_computes_in_half_and_keeps_what_is_small() -> None:
+    model = networks.build_network("alexnet", (24, 24, 3), 4, precision="mixed")
+    assert {layer.compute_dtype for layer in model.layers[1:-1]} == {"float16"}
+    assert model.output.dtype == tf.float32
+    assert {variable.dtype for variable in networks.sigmas(model) + networks.psis(model)} == {tf.float32}
+    assert networks.build_network("alexnet", (24, 24, 3), 4).layers[1].compute_dtype == "float32"
+    # sigma + psi in half precision would be 1: 1.00048828125 needs 11 bits behind the point, float16 has 10.
+    layer = model.layers[1]
+    layer.sigma.assign(tf.ones_like(layer.sigma))
+    layer.psi.assign(tf.fill(layer.psi.shape, 0.0004))
+    before = float(layer.theta(training=True)[0, 0, 0, 0])
+    layer.sigma.assign(tf.fill(layer.sigma.shape, 1.0002))
+    assert float(layer.theta(training=True)[0, 0, 0, 0]) > before

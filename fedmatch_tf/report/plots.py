@@ -84,7 +84,7 @@ def _of_group(group: Group) -> Iterator[tuple[str, str, Figure]]:
     if any("test_acc_sigma" in line for line in lines):
         yield f"parts-{name}", f"sigma only and psi only, {group.label}", _parts(group)
     if any("labeled_acc" in line for line in lines):
-        yield f"forgetting-{name}", f"Accuracy on labelled data, {group.label}", _forgetting(group.label, lines)
+        yield f"labeled-acc-{name}", f"Accuracy on labelled data, {group.label}", _labeled_acc(group.label, lines)
     helped = _helpers_matrix(lines)
     if helped is not None:
         title = f"Who helps whom, {group.label}"
@@ -171,7 +171,7 @@ def _parts(group: Group) -> Figure:
     return figure
 
 
-def _forgetting(label: str, lines: Sequence[Mapping[str, Any]]) -> Figure:
+def _labeled_acc(label: str, lines: Sequence[Mapping[str, Any]]) -> Figure:
     figure, axes = new(f"Accuracy on labelled data around unsupervised phases, {label}")
     tracked = [line for line in lines if "labeled_acc" in line]
     rounds = [line["round"] + 1 for line in tracked]

@@ -28,13 +28,13 @@ TINY = (
 class Shell:
     """A process that runs commands in a directory."""
 
-    def __init__(self, cwd: Path) -> None:
+    def __init__(self, cwd: Path, root: Path = ROOT) -> None:
         self.cwd = cwd
         x, y = made_up_images(150, num_classes=5, size=20)
         self.source = save_npz(cwd / "own.npz", x, y)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.command_server"], cwd=cwd, text=True, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"},
+            stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(root), "MPLBACKEND": "Agg"},
         )  # fmt: skip
 
     def run(self, *arguments: str) -> dict[str, Any]:
@@ -47,17 +47,24 @@ class Shell:
 
     def train(self, task: str, model: str, *flags: str) -> list[dict[str, Any]]:
         """The lines of rounds.jsonl."""
+        rounds = (self.train_in(task, model, *flags) / "rounds.jsonl").read_text()
+        return [json.loads(line) for line in rounds.splitlines()]
+
+    def train_in(self, task: str, model: str, *flags: str) -> Path:
+        """The run's folder."""
         streaming = ["--num-steps=2"] if "-simb-" in task else []
         arguments = ("--task", task, "--model", model, "--source", str(self.source), *TINY, *streaming, *flags)
         answer = self.run(*arguments)
         assert answer["code"] == 0, answer["errors"]
-        folder = self.cwd / answer["out"].splitlines()[-1]
-        return [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+        return self.cwd / str(answer["out"].splitlines()[-1])
 
 
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
-    shell = Shell(tmp_path_factory.mktemp("models"))
+    yield from running(Shell(tmp_path_factory.mktemp("models")))
+
+
+def running(shell: Shell) -> Iterator[Shell]:
     yield shell
     assert shell.process.stdin is not None
     shell.process.stdin.close()
@@ -98,7 +105,7 @@ def test_every_model_trains_on_every_kind_of_task(model: str, scenario: str, kin
 
 @pytest.mark.parametrize("scenario", ["lc", "ls"])
 def test_ablations_of_fedmatch_train_and_record_what_they_are_for(scenario: str, shell: Shell) -> None:
-    lines = shell.train(f"{scenario}-biid-own", "fedmatch", "--no-icc", "--ablate-eval", "--track-forgetting")
+    lines = shell.train(f"{scenario}-biid-own", "fedmatch", "--no-icc", "--ablate-eval", "--labeled-acc")
     for line in lines:
         assert line["helpers"] == {}
         assert {"test_acc_sigma", "test_acc_psi"} <= line.keys()
@@ -112,8 +119,8 @@ def test_ablations_of_fedmatch_train_and_record_what_they_are_for(scenario: str,
 
 
 @pytest.mark.parametrize(("model", "scenario"), [("fedprox-fixmatch", "lc"), ("fedavg-uda", "ls"), ("local-uda", "lc")])
-def test_forgetting_is_tracked_for_baselines_alike(model: str, scenario: str, shell: Shell) -> None:
-    for line in shell.train(f"{scenario}-biid-own", model, "--track-forgetting"):
+def test_labelled_accuracy_is_recorded_for_baselines_alike(model: str, scenario: str, shell: Shell) -> None:
+    for line in shell.train(f"{scenario}-biid-own", model, "--labeled-acc"):
         assert all(0 <= line["labeled_acc"][when] <= 1 for when in ("before", "after"))
 
 
@@ -154,20 +161,42 @@ def test_one_client_alone_may_train_without_helpers() -> None:
     assert make_config("lc-biid-c10", num_clients=1, model="fedavg-uda").clients_per_round == 1
 
 
-def test_the_documented_example_of_a_method_of_ones_own_trains(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "METHODS.md").read_text()
-    code, entry = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    for name in ("main.py", "parser.py", "data", "fedmatch_tf"):
+@pytest.fixture(scope="module")
+def extended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    """A copy of the project with what docs/METHODS.md adds to it."""
+    folder = tmp_path_factory.mktemp("extended")
+    for name in ("main.py", "parser.py", "data", "fedmatch_tf", "tests"):
         source = ROOT / name
-        copy = shutil.copytree if source.is_dir() else shutil.copy
-        copy(source, tmp_path / name)
-    (tmp_path / "fedmatch_tf" / "learners" / "entropy.py").write_text(code)
-    config = tmp_path / "fedmatch_tf" / "config" / "config.py"
-    config.write_text(config.read_text().replace("LEARNERS = {\n", "LEARNERS = {\n" + entry, 1))
-    x, y = made_up_images(150, num_classes=5, size=20)
-    save_npz(tmp_path / "own.npz", x, y)
-    command = [sys.executable, "main.py", "--task=lc-biid-own", "--model=fedprox-entropy", "--source=own.npz", *TINY]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-    lines = (tmp_path / result.stdout.splitlines()[-1] / "rounds.jsonl").read_text().splitlines()
-    assert [json.loads(line)["confident"] for line in lines] == [1.0, 1.0]
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, folder / name)
+    page = (ROOT / "docs" / "METHODS.md").read_text()
+    learner, learner_entry, algorithm, algorithm_entry = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (folder / "fedmatch_tf" / "learners" / "entropy.py").write_text(learner)
+    (folder / "fedmatch_tf" / "algorithms" / "fedavgm.py").write_text(algorithm)
+    models = folder / "fedmatch_tf" / "config" / "models.py"
+    text = models.read_text().replace("\nLEARNERS = {\n", f"\nLEARNERS = {{\n{learner_entry}", 1)
+    models.write_text(text.replace("\nALGORITHMS = {\n", f"\nALGORITHMS = {{\n{algorithm_entry}", 1))
+    yield from running(Shell(folder, root=folder))
+
+
+@pytest.mark.parametrize("model", ["fedprox-entropy", "fedavgm-entropy"])
+def test_the_documented_learner_and_algorithm_train(model: str, extended: Shell) -> None:
+    assert [line["confident"] for line in extended.train("lc-biid-own", model)] == [1.0, 1.0]
+
+
+def test_the_documented_algorithm_remembers_its_momentum_when_a_run_goes_on(extended: Shell) -> None:
+    def state(folder: Path) -> dict[str, np.ndarray]:
+        with np.load(extended.cwd / "outputs" / "check_pts" / folder.name / "state.npz") as file:
+            return {name: file[name] for name in ("sigma", "memory_0")}
+
+    unbroken = extended.train_in("lc-biid-own", "fedavgm-fixmatch", "--num-rounds=3")
+    broken = extended.train_in("lc-biid-own", "fedavgm-fixmatch", "--num-rounds=2")
+    after_two = state(broken)
+    assert extended.run("--resume", str(broken), "--num-rounds=3", "--quiet")["code"] == 0
+    for name, value in state(broken).items():
+        np.testing.assert_array_equal(value, state(unbroken)[name])
+    # The velocity is what was added in the last round, and 0.9 of the one before is in it.
+    np.testing.assert_allclose(state(broken)["memory_0"], state(broken)["sigma"] - after_two["sigma"], atol=1e-6)
+    fedavg = extended.train_in("lc-biid-own", "fedavg-fixmatch", "--num-rounds=1")
+    first = extended.train_in("lc-biid-own", "fedavgm-fixmatch", "--num-rounds=1")
+    with np.load(extended.cwd / "outputs" / "check_pts" / fedavg.name / "state.npz") as plain:
+        np.testing.assert_allclose(state(first)["sigma"], plain["sigma"], atol=1e-6)  # no momentum yet

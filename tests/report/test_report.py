@@ -282,7 +282,7 @@ def test_every_kind_of_figure_is_drawn(tmp_path: Path) -> None:
     made = full_report(tmp_path)
     kinds = {path.stem.split("-lc-biid-c10")[0] for path in (made / "figures").glob("*.png")}
     assert kinds == {
-        "accuracy", "confident", "pseudo-labels", "learning-rate", "cost", "parts", "forgetting", "helpers", "classes",
+        "accuracy", "confident", "pseudo-labels", "learning-rate", "cost", "parts", "labeled-acc", "helpers", "classes",
         "confusion",
     }  # fmt: skip
     page = (made / "report.html").read_text()

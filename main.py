@@ -18,9 +18,16 @@ DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 # Paths that a user can put right; any other error of the system, such as a full disk, is not his mistake.
 BAD_PATH = (
-    errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EROFS,
+    errno.ENOENT,
+    errno.EACCES,
+    errno.EPERM,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EEXIST,
+    errno.ENAMETOOLONG,
+    errno.EROFS,
     errno.ELOOP,
-)  # fmt: skip
+)
 
 
 def main(arguments: Sequence[str]) -> int:

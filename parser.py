@@ -68,13 +68,18 @@ def parse(arguments: Sequence[str]) -> Command:
             parser.error(str(error))
     return Command(
         work_type, config, force, quiet, resume, given, experiment, seeds or 3, listing, dry_run, runs, official
-    )  # fmt: skip
+    )
 
 
 def _check_work(
-    parser: argparse.ArgumentParser, work_type: str, experiment: str | None, listing: bool, runs: Sequence[str],
-    official: str | None, given: dict[str, Any],
-) -> None:  # fmt: skip
+    parser: argparse.ArgumentParser,
+    work_type: str,
+    experiment: str | None,
+    listing: bool,
+    runs: Sequence[str],
+    official: str | None,
+    given: dict[str, Any],
+) -> None:
     """Flags that belong to one kind of work are given with it, and with no other."""
     if work_type == "reproduce" and experiment is None and not listing:
         parser.error("--experiment: expected a name with --work-type reproduce; --list shows them")

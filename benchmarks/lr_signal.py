@@ -20,12 +20,10 @@ def main() -> None:
         print(f"\nlc-biid-c10, {given.arch}: --lr-signal. {machine()}", flush=True)
         running = {}
         for signal in ("client", "server"):
-            config = make_config(
-                "lc-biid-c10", arch=given.arch, dataset_path=name, output_path=name, lr_signal=signal
-            )  # fmt: skip
+            config = make_config("lc-biid-c10", arch=given.arch, dataset_path=name, output_path=name, lr_signal=signal)
             running[signal] = running_rounds(stack, config)
         times = in_turn(running, given.rounds)
-        print(f"  client {median(times['client'])}, server {median(times['server'])} a round")
+        print(f"  client {median(times['client'])}, server {median(times['server'])} per round")
         print(f"  server is {ratio(times['client'], times['server'])} times as fast", flush=True)
 
 

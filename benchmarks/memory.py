@@ -52,9 +52,13 @@ def measure(num_clients: int, store: str) -> int:
 
     with tempfile.TemporaryDirectory() as folder:
         config = make_config(
-            "lc-biid-c10", num_clients=num_clients, frac_clients=COHORT / num_clients, store=store, output_path=folder,
+            "lc-biid-c10",
+            num_clients=num_clients,
+            frac_clients=COHORT / num_clients,
+            store=store,
+            output_path=folder,
             num_rounds=3 * max(CLIENTS) // COHORT,
-        )  # fmt: skip
+        )
         start = server.initial_state(config, Params(np.zeros(WEIGHTS, np.float32), np.zeros(WEIGHTS, np.float32)))
         with folders.create(replace(config, workers=1, threads_per_worker=1), start, "") as run:
             for record, state in loop.run(config, start, MadeUp(), run.store):
@@ -72,7 +76,7 @@ def main() -> None:
 
     arguments(__doc__).parse_args()
     model = 2 * 4 * WEIGHTS
-    print(f"Server's peak memory, {COHORT} clients a round, a model of {model / 1e6:.0f} MB (sigma and psi)")
+    print(f"Server's peak memory, {COHORT} clients per round, a model of {model / 1e6:.0f} MB (sigma and psi)")
     for store in ("disk", "memory"):
         peaks = []
         for num_clients in CLIENTS:

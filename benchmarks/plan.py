@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 RESNET9 = 6_600_000  # weights of sigma, and of psi
-SIZES = ((10_000, 500, 20_000), (40, 10, RESNET9), (40, 20, RESNET9))  # clients, of these a round, weights
+SIZES = ((10_000, 500, 20_000), (40, 10, RESNET9), (40, 20, RESNET9))  # clients, of these per round, weights
 TARGET = (10_000, 500, RESNET9)
 ROUNDS = 4
 
@@ -35,9 +35,16 @@ def measure(num_clients: int, cohort: int, weights: int) -> dict[str, Any]:
 
     with tempfile.TemporaryDirectory() as folder:
         config = make_config(
-            "lc-biid-c10", num_clients=num_clients, frac_clients=cohort / num_clients, store="disk", helper_interval=2,
-            output_path=folder, num_rounds=2 * ROUNDS, workers=1, threads_per_worker=1,
-        )  # fmt: skip
+            "lc-biid-c10",
+            num_clients=num_clients,
+            frac_clients=cohort / num_clients,
+            store="disk",
+            helper_interval=2,
+            output_path=folder,
+            num_rounds=2 * ROUNDS,
+            workers=1,
+            threads_per_worker=1,
+        )
         params = Params(np.zeros(weights, np.float32), np.zeros(weights, np.float32))
         rng = np.random.default_rng(0)
         known = {client: rng.random(10, np.float32) for client in range(num_clients)}
@@ -79,12 +86,12 @@ def main() -> None:
         peak, parts = found[size]["peak"], found[size]["parts"]
         print(f"  {cohort} of {clients} clients, {8 * weights / 1e6:.2f} MB: peak {peak / 1e9:.2f} GB", flush=True)
         for part, value in sorted(parts.items(), key=lambda item: -item[1]):
-            print(f"    {part:<38} {value:7.3f} s a round, {1e3 * value / cohort:7.2f} ms a client")
+            print(f"    {part:<38} {value:7.3f} s per round, {1e3 * value / cohort:7.2f} ms per client")
     clients, cohort, weights = TARGET
     print(f"  {cohort} of {clients} clients, {8 * weights / 1e6:.0f} MB, extrapolated:")
     for part in found[SIZES[0]]["parts"]:  # as long for a client as in the first or in the last, whichever is longer
         each = max(found[size]["parts"].get(part, 0.0) / size[1] for size in (SIZES[0], SIZES[-1]))
-        print(f"    {part:<38} {cohort * each:7.1f} s a round")
+        print(f"    {part:<38} {cohort * each:7.1f} s per round")
     few, many = (found[size]["peak"] for size in SIZES[1:])
     each = (many - few) / (SIZES[2][1] - SIZES[1][1])
     print(f"    {'peak memory':<38} {(many + each * (cohort - SIZES[2][1])) / 1e9:7.1f} GB")

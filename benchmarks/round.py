@@ -199,8 +199,8 @@ def main() -> None:
 def report(config: Config, ours: list[float], times: dict[Any, list[float]], passes: Counter[Any], rounds: int) -> None:
     for kind in ("forward", "train"):
         images = sum(size * count for (what, size), count in passes.items() if what == kind)
-        print(f"  {kind:<7} passes a round: {images / rounds:.0f} images")
-    print(f"  ours, {config.workers} x {config.threads_per_worker} threads: {median(ours)} a round")
+        print(f"  {kind:<7} passes per round: {images / rounds:.0f} images")
+    print(f"  ours, {config.workers} x {config.threads_per_worker} threads: {median(ours)} per round")
     for (workers, threads), values in times.items():
         print(f"  bare, {workers} x {threads} threads: {median(values)}, passes of up to {FULL}")
     best = min(times.values(), key=statistics.median)

@@ -30,9 +30,15 @@ ROUNDS = 30
 
 def rounds(num_clients: int, folder: Path) -> Iterator[None]:
     config = make_config(
-        "lc-biid-c10", num_clients=num_clients, frac_clients=COHORT / num_clients, store="memory",
-        output_path=str(folder / str(num_clients)), num_rounds=ROUNDS + 10, workers=1, threads_per_worker=1,
-    )  # fmt: skip
+        "lc-biid-c10",
+        num_clients=num_clients,
+        frac_clients=COHORT / num_clients,
+        store="memory",
+        output_path=str(folder / str(num_clients)),
+        num_rounds=ROUNDS + 10,
+        workers=1,
+        threads_per_worker=1,
+    )
     params = Params(np.zeros(WEIGHTS, np.float32), np.zeros(WEIGHTS, np.float32))
     rng = np.random.default_rng(0)
     known = {client: rng.random(10, np.float32) for client in range(num_clients)}

@@ -77,7 +77,7 @@ def main() -> None:
                 if number >= 2:
                     times[name].append(took)
         for name, values in times.items():
-            print(f"  {name:<8} {median(values)} a round")
+            print(f"  {name:<8} {median(values)} per round")
         print(f"  ray over process: {ratio(times['ray'], times['process'])}", flush=True)
 
 

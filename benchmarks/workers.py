@@ -23,9 +23,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         c10_partitions(given.task, Path(name))
         base = make_config(
-            given.task, arch=given.arch, dataset_path=name, output_path=name, num_rounds=given.rounds + 2,
+            given.task,
+            arch=given.arch,
+            dataset_path=name,
+            output_path=name,
+            num_rounds=given.rounds + 2,
             lr_signal=given.lr_signal,
-        )  # fmt: skip
+        )
         chosen = machine_settings.fill_in(base)
         default = (chosen.workers or 1, chosen.threads_per_worker or 1)
         cores = default[0] * default[1]
@@ -41,7 +45,9 @@ def main() -> None:
         for setting, values in times.items():
             note = "  the default" if setting == default else ""
             throughput = ratio(times[1, 1], values)
-            print(f"  {setting[0]} x {setting[1]}: {median(values)} a round, throughput {throughput} times 1 x 1{note}")
+            print(
+                f"  {setting[0]} x {setting[1]}: {median(values)} per round, throughput {throughput} times 1 x 1{note}"
+            )
         fastest = min(times, key=lambda setting: statistics.median(times[setting]))
         print(f"  fastest: {fastest[0]} x {fastest[1]}", flush=True)
 

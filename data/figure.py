@@ -83,7 +83,7 @@ def _other_sets(axis: Axes, manifest: Manifest) -> None:
 
 
 def _stack(axis: Axes, heights: np.ndarray, manifest: Manifest) -> None:
-    """A bar for each row at 0, 1, 2, ..., one colour a class, the first class at the bottom. One artist a class."""
+    """A bar for each row at 0, 1, 2, ..., one colour per class, the first class at the bottom. One artist per class."""
     colors = colormaps["viridis"](np.linspace(0.02, 0.98, manifest.num_classes))
     half = 0.425 if len(heights) <= 40 else 0.5
     top = heights.cumsum(axis=1)

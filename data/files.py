@@ -55,7 +55,7 @@ def decode(payload: bytes) -> Examples:
     if y.dtype != np.float32 or y.ndim != 2:
         raise DataError(f"wrong labels: expected float32 one-hot [n,classes], received {y.dtype} {list(y.shape)}")
     if len(x) != len(y) or len(x) == 0:
-        raise DataError(f"wrong number: expected one label an image and at least one, received {len(x)} and {len(y)}")
+        raise DataError(f"wrong number: expected one label per image and at least one, received {len(x)} and {len(y)}")
     if not (np.isin(y, (0, 1)).all() and (y.sum(axis=1) == 1).all()):
         raise DataError("wrong labels: expected one-hot rows, a single 1 in each")
     return Examples(x, y)

@@ -66,12 +66,14 @@ def generate(
 
 def difference(folder: Path, spec: PartitionSpec, source: Source | None = None) -> list[str]:
     """How the folder's settings differ from these, one line each; empty if they are the same."""
-    there = read_manifest(folder)
-    now, then = asdict(spec), asdict(there.spec)
-    lines = [f"{name}: there {then[name]!r}, wanted {now[name]!r}" for name in now if now[name] != then[name]]
-    if source is not None and source.checksum != there.source.checksum:
+    existing = read_manifest(folder)
+    wanted, found = asdict(spec), asdict(existing.spec)
+    lines = [
+        f"{name}: found {found[name]!r}, wanted {wanted[name]!r}" for name in wanted if wanted[name] != found[name]
+    ]
+    if source is not None and source.checksum != existing.source.checksum:
         lines.append(
-            f"source: there {there.source.origin} with checksum {there.source.checksum[:12]}..., "
+            f"source: found {existing.source.origin} with checksum {existing.source.checksum[:12]}..., "
             f"wanted {source.origin} with {source.checksum[:12]}..."
         )
     return lines
@@ -91,19 +93,19 @@ def _verified(folder: Path, spec: PartitionSpec, source: Source, partition: Part
             + "\n  ".join(differs)
             + "\nUse another --dataset-path, or replace them with --force"
         )
-    there = read_manifest(folder)
-    expected = _manifest(spec, source, partition, {name: record.sha256 for name, record in there.files.items()})
-    if there != expected:
+    existing = read_manifest(folder)
+    expected = _manifest(spec, source, partition, {name: record.sha256 for name, record in existing.files.items()})
+    if existing != expected:
         raise DataError(f"{folder / manifest.NAME}: altered or damaged: it does not describe these settings. {REMAKE}")
-    for name, record in progress(there.files.items(), len(there.files), "Verifying partitions"):
+    for name, record in progress(existing.files.items(), len(existing.files), "Verifying partitions"):
         path = folder / name
         if not path.is_file():
             raise DataError(f"{path}: missing. {REMAKE}")
         if hashlib.sha256(path.read_bytes()).hexdigest() != record.sha256:
             raise DataError(f"{path}: altered or damaged: its sha256 is not the manifest's. {REMAKE}")
     if not (folder / PICTURE).is_file():
-        _draw(there, folder / PICTURE, progress)
-    return there
+        _draw(existing, folder / PICTURE, progress)
+    return existing
 
 
 def _check_replaceable(folder: Path, spec: PartitionSpec) -> None:

@@ -62,13 +62,20 @@ def open_partitions(dataset_path: Path, task: str) -> Partitions:
     if not folder.is_dir():
         raise DataError(f"{folder}: expected a folder of partitions, found none. Make it with --work-type gen_data")
     if (folder / manifest.NAME).exists():
-        there = read_manifest(folder)
-        if there.spec.task != task:
-            raise DataError(f"{folder}: expected partitions of {task}, its manifest says {there.spec.task}")
+        found = read_manifest(folder)
+        if found.spec.task != task:
+            raise DataError(f"{folder}: expected partitions of {task}, its manifest says {found.spec.task}")
         return Partitions(
-            folder, scenario, kind, dataset, there.spec.num_clients, there.spec.num_steps,
-            there.num_classes, there.image_shape, there.files,
-        )  # fmt: skip
+            folder,
+            scenario,
+            kind,
+            dataset,
+            found.spec.num_clients,
+            found.spec.num_steps,
+            found.num_classes,
+            found.image_shape,
+            found.files,
+        )
     return _scan(folder, scenario, kind, dataset)
 
 
@@ -89,9 +96,7 @@ def _scan(folder: Path, scenario: str, kind: str, dataset: str) -> Partitions:
         )
     path = folder / files.file_name(dataset, "test")
     test = _decoded(path, _bytes(path))
-    return Partitions(
-        folder, scenario, kind, dataset, num_clients, num_steps, test.y.shape[1], test.x.shape[1:], None
-    )  # fmt: skip
+    return Partitions(folder, scenario, kind, dataset, num_clients, num_steps, test.y.shape[1], test.x.shape[1:], None)
 
 
 def load_client(partitions: Partitions, client: int, step: int = 0) -> ClientData:

@@ -25,7 +25,7 @@ class PartitionSpec:
     labels_per_class: int  # of each client (lc), of the server (ls)
     num_test: int
     num_valid: int
-    num_steps: int  # streaming parts a client; 1 for batch tasks
+    num_steps: int  # streaming parts per client; 1 for batch tasks
     image_size: int
     seed: int
 
@@ -44,7 +44,7 @@ class Partition:
 
     test: np.ndarray
     valid: np.ndarray
-    labeled: tuple[np.ndarray, ...]  # one a client (lc), or the server's alone (ls)
+    labeled: tuple[np.ndarray, ...]  # one per client (lc), or the server's alone (ls)
     unlabeled: tuple[tuple[np.ndarray, ...], ...]  # [client][step]
 
 

@@ -150,7 +150,7 @@ def _check_pair(x: np.ndarray, y: np.ndarray, x_name: str, y_name: str) -> None:
             f"Turn one-hot labels into class numbers"
         )
     if len(x) != len(y):
-        raise DataError(f"expected one label an image, received {len(x)} in {x_name}, {len(y)} in {y_name}")
+        raise DataError(f"expected one label per image, received {len(x)} in {x_name}, {len(y)} in {y_name}")
 
 
 def _joined(parts: list[np.ndarray], what: str) -> np.ndarray:
@@ -208,7 +208,7 @@ def read_idx(folder: Path) -> Raw:
             arrays.append(_idx_array(folder, name, num_dims))
     for x, y in ((arrays[0], arrays[1]), (arrays[2], arrays[3])):
         if len(x) != len(y):
-            raise DataError(f"expected one label an image, received {len(x)} images, {len(y)} labels")
+            raise DataError(f"expected one label per image, received {len(x)} images, {len(y)} labels")
     x_all = _joined([arrays[0], arrays[2]], "images")
     return Raw(x_all, np.concatenate([arrays[1], arrays[3]]).astype(np.int64), "IDX files")
 

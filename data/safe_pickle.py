@@ -35,9 +35,20 @@ def loads(payload: bytes, encoding: str = "ASCII") -> Any:
 
 # Ways to make objects or reserve memory that no array, number, text, dict or list needs.
 _REFUSED = (
-    pickle.BYTEARRAY8, pickle.INST, pickle.OBJ, pickle.NEWOBJ, pickle.NEWOBJ_EX, pickle.EXT1, pickle.EXT2, pickle.EXT4,
-    pickle.PERSID, pickle.BINPERSID, pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET,
-)  # fmt: skip
+    pickle.BYTEARRAY8,
+    pickle.INST,
+    pickle.OBJ,
+    pickle.NEWOBJ,
+    pickle.NEWOBJ_EX,
+    pickle.EXT1,
+    pickle.EXT2,
+    pickle.EXT4,
+    pickle.PERSID,
+    pickle.BINPERSID,
+    pickle.EMPTY_SET,
+    pickle.ADDITEMS,
+    pickle.FROZENSET,
+)
 
 
 # The interpreter's Python version, not the C one: it reserves memory only for bytes that the file really has.

@@ -167,11 +167,11 @@ def _finished(dataset: str, raw: Raw, image_size: int, own: bool, progress: Prog
     """The dataset checked and its images brought to image_size x image_size x 3."""
     check_labels(raw)
     checksum = content_checksum(raw.x, raw.y)
-    known = KNOWN_CHECKSUMS.get(dataset)
-    official = None if known is None else checksum == known
+    published = KNOWN_CHECKSUMS.get(dataset)
+    official = None if published is None else checksum == published
     if official is False and not own:
         raise DataError(
-            f"expected the published {FILE_NAMES[dataset]} (sha256 of its content {known}), received {checksum}: "
+            f"expected the published {FILE_NAMES[dataset]} (sha256 of its content {published}), received {checksum}: "
             f"the {raw.origin} are damaged. Delete them, or give another copy by --source"
         )
     num_classes = int(raw.y.max()) + 1

@@ -1,6 +1,6 @@
 """Command lines one after the other in one process, so that TensorFlow is loaded once.
 
-Reads a JSON list of arguments a line from stdin; answers with a JSON object a line.
+Reads one JSON list of arguments per line from stdin; answers with one JSON object per line.
 """
 
 from __future__ import annotations

@@ -30,8 +30,13 @@ def run_main(*arguments: str, cwd: Path = ROOT, **environment: str) -> subproces
     clean.update({"KERAS_HOME": str(cwd / "no-keras-cache"), "MPLBACKEND": "Agg"}, **environment)
     return subprocess.run(
         [sys.executable, str(ROOT / "main.py"), *arguments],
-        cwd=cwd, env=clean, capture_output=True, text=True, timeout=240, check=False,
-    )  # fmt: skip
+        cwd=cwd,
+        env=clean,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
 
 
 def assert_refused(result: subprocess.CompletedProcess[str], *texts: str) -> None:

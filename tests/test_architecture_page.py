@@ -6,7 +6,6 @@ import ast
 import re
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,8 +24,8 @@ def names_in(path: Path) -> frozenset[str]:
             found.add(node.name)
             inner = node.body if isinstance(node, ast.ClassDef) else []
             found |= {f"{node.name}.{each.name}" for each in inner if isinstance(each, ast.FunctionDef)}
-        targets: list[Any] = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        found |= {target.id for target in targets if isinstance(target, ast.Name)}
+        assigned = getattr(node, "targets", [getattr(node, "target", None)])
+        found |= {target.id for target in assigned if isinstance(target, ast.Name)}
     return frozenset(found)
 
 

@@ -67,12 +67,22 @@ def prepare(folder: Path, scenario: str) -> Path:
 
 def settings_of(scenario: str, folder: Path) -> dict[str, Any]:
     return {
-        "num_clients": 4, "num_rounds": 4, "frac_clients": 1.0, "lr": 1e-4, "helper_interval": 2, "batch_size_test": 25,
-        "confidence": 0.157 if scenario == "lc" else 0.1385, "batch_size_client": 10 if scenario == "lc" else 20,
-        "batch_size_server": 20, "eval_clients": "always", "augment": "none", "dataset_path": str(folder),
+        "num_clients": 4,
+        "num_rounds": 4,
+        "frac_clients": 1.0,
+        "lr": 1e-4,
+        "helper_interval": 2,
+        "batch_size_test": 25,
+        "confidence": 0.157 if scenario == "lc" else 0.1385,
+        "batch_size_client": 10 if scenario == "lc" else 20,
+        "batch_size_server": 20,
+        "eval_clients": "always",
+        "augment": "none",
+        "dataset_path": str(folder),
         "init_weights": str(folder / ("init.npz" if scenario == "lc" else "init_sig.npy")),
-        "probe_image": str(folder / "probe.npy"), "backend": "inline",
-    }  # fmt: skip
+        "probe_image": str(folder / "probe.npy"),
+        "backend": "inline",
+    }
 
 
 def trace_of(scenario: str) -> dict[str, Any]:
@@ -142,7 +152,7 @@ def test_every_step_embedding_helper_and_weight_is_the_originals(scenario: str, 
 
 
 def compare_unsupervised(ours: Any, theirs: dict[str, Any], tolerance: dict[str, float]) -> None:
-    """A row at the edge of confidence, or a vote between two equal classes, may fall either way: one a step."""
+    """A row at the edge of confidence, or a vote between two equal classes, may fall either way: one per step."""
     assert ours.icc == pytest.approx(theirs["icc"], abs=tolerance["icc"])
     our_rows = dict(zip(ours.confident_rows, ours.pseudo_labels))
     their_rows = dict(zip(theirs["confident_rows"], theirs["pseudo_labels"]))

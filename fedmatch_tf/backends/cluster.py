@@ -53,7 +53,7 @@ def connected(config: Config) -> Iterator[str]:
 
 
 def room(threads: int) -> int:
-    """How many workers the cluster's nodes can have at once: one a GPU, or one for so many CPUs of a node."""
+    """How many workers the cluster's nodes can have at once: one per GPU, or one for so many CPUs of a node."""
     gpus = sum(int(node.get("GPU", 0)) for node in resources())
     return gpus or sum(int(node.get("CPU", 0)) // threads for node in resources())
 

@@ -41,8 +41,8 @@ def check_gpus(ids: Sequence[int], found: Sequence[str]) -> None:
         )
     missing = [gpu for gpu in ids if gpu >= len(found)]
     if missing:
-        there = ", ".join(f"{number} ({name})" for number, name in enumerate(found))
-        raise ConfigError(f"--gpu: there is no GPU {', '.join(map(str, missing))} here; there is {there}")
+        listed = ", ".join(f"{number} ({name})" for number, name in enumerate(found))
+        raise ConfigError(f"--gpu: there is no GPU {', '.join(map(str, missing))} here; there is {listed}")
 
 
 def list_gpus() -> list[str]:

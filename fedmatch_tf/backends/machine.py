@@ -23,7 +23,7 @@ def fill_in(config: Config, cores: int | None = None) -> Config:
     if config.gpu is not None:
         if config.workers not in (None, len(config.gpu)):
             raise ConfigError(
-                f"--workers: with --gpu there is one worker an id: expected {len(config.gpu)} or none, "
+                f"--workers: with --gpu there is one worker per id: expected {len(config.gpu)} or none, "
                 f"received {config.workers}"
             )
         workers: int | None = len(config.gpu)

@@ -48,7 +48,7 @@ def num_workers(config: Config) -> int:
     if not room:
         raise ConfigError(
             f"--threads-per-worker: expected a GPU, or no more threads than a node has CPUs; {threads} are wanted (if "
-            f"not given: this machine's cores / clients a round), the nodes have {', '.join(map(str, cpus))} CPUs"
+            f"not given: this machine's cores / clients per round), the nodes have {', '.join(map(str, cpus))} CPUs"
         )
     return min(room, config.clients_per_round)
 
@@ -84,9 +84,9 @@ class RayBackend(Pool["_Slot"]):
                 self._greet(slot)
             if self._config.ray_address:
                 each = "a GPU" if on_gpus else f"{needs['num_cpus']} CPU{'s' if needs['num_cpus'] > 1 else ''}"
-                here, room = len(cluster.resources()), cluster.room(self._config.threads_per_worker or 1)
+                num_nodes, room = len(cluster.resources()), cluster.room(self._config.threads_per_worker or 1)
                 limit = f", of which {room} have room" if room < len(self._slots) else ""
-                self._note(f"Ray cluster of {here} nodes: {len(self._slots)} workers with {each} each{limit}")
+                self._note(f"Ray cluster of {num_nodes} nodes: {len(self._slots)} workers with {each} each{limit}")
             self._connection = stack.pop_all()
         return self
 

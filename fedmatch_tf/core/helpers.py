@@ -69,9 +69,9 @@ class Neighbours:
 
     def _sorted(self, client: int, point: np.ndarray, others: set[int]) -> list[int]:
         """The others by distance, then by number."""
-        known = sorted(others - {client})
-        distances = np.square(np.stack([self._all[other] for other in known]) - point).sum(axis=1)
-        return [known[place] for place in np.argsort(distances, kind="stable")]
+        found = sorted(others - {client})
+        distances = np.square(np.stack([self._all[other] for other in found]) - point).sum(axis=1)
+        return [found[place] for place in np.argsort(distances, kind="stable")]
 
 
 def choose_helpers(clients: Sequence[int], neighbours: Neighbours, num_helpers: int) -> dict[int, tuple[int, ...]]:

@@ -69,4 +69,4 @@ def consistency_kl(weak: tf.Tensor, strong: tf.Tensor) -> tf.Tensor:
 
 def proximal(variables: Sequence[tf.Tensor], reference: Sequence[tf.Tensor]) -> tf.Tensor:
     """Half the sum of squared differences between the parameters and those that were received."""
-    return 0.5 * tf.add_n([tf.reduce_sum(tf.square(now - then)) for now, then in zip(variables, reference)])
+    return 0.5 * tf.add_n([tf.reduce_sum(tf.square(variable - start)) for variable, start in zip(variables, reference)])

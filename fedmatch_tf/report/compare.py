@@ -22,7 +22,7 @@ LARGEST = 1e12  # of any figure in a log
 
 
 class Original(NamedTuple):
-    """The original's logs: lists with an entry a round."""
+    """The original's logs: lists with one entry per round."""
 
     folder: str
     options: Mapping[str, Any]
@@ -35,12 +35,12 @@ class Original(NamedTuple):
 
 # Our name of a setting -> the original's, where they differ.
 NAMES = {"arch": "archi", "labels_per_class": "num_labels_per_class", "helper_interval": "h_interval"}
-COMPARED = (
-    "task", "model", "arch", "seed", "num_clients", "num_rounds", "frac_clients", "labels_per_class", "num_test",
-    "num_valid", "lr", "lr_patience", "lr_factor", "wd", "num_epochs_client", "num_epochs_server", "batch_size_client",
-    "batch_size_server", "batch_size_test", "num_helpers", "helper_interval", "confidence", "psi_factor", "lambda_s",
-    "lambda_i", "lambda_a", "lambda_l1", "lambda_l2", "l1_thres", "delta_thres",
-)  # fmt: skip
+_COMPARED = """
+    task model arch seed num_clients num_rounds frac_clients labels_per_class num_test num_valid lr lr_patience
+    lr_factor wd num_epochs_client num_epochs_server batch_size_client batch_size_server batch_size_test num_helpers
+    helper_interval confidence psi_factor lambda_s lambda_i lambda_a lambda_l1 lambda_l2 l1_thres delta_thres
+"""
+COMPARED = tuple(_COMPARED.split())
 # How far means may lie apart and still agree. Accuracy moves by three points from round to round in the original, too.
 TOLERANCE = {"accuracy (%)": 3.0, "loss": 0.15, "S2C": 0.1, "C2S": 0.05}
 

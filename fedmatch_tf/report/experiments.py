@@ -66,7 +66,7 @@ EXPERIMENTS = {
         ),
         Experiment(
             "alexnet",
-            "AlexNet-like: streaming, and Batch-IID with 5, 10 and 20 % of the clients a round",
+            "AlexNet-like: streaming, and Batch-IID with 5, 10 and 20 % of the clients per round",
             _runs(["lc-simb-fmnist", "ls-simb-fmnist"], ALL, arch="alexnet")
             + tuple(
                 {**run, "frac_clients": fraction}
@@ -102,7 +102,7 @@ def configs(name: str, seeds: int, given: Mapping[str, Any]) -> list[Config]:
 
 GFLOP = {"resnet9": 0.76, "alexnet": 0.76 / 16}  # forward, one 32x32 image
 TRAINING = 3.0  # a training pass over a forward pass
-RATE = 215.0  # GFLOP a second that rounds reach on two cores of an AMD EPYC
+RATE = 215.0  # GFLOP per second that rounds reach on two cores of an AMD EPYC
 DATASET_SIZES = {"c10": 60000, "fmnist": 70000, "covid": 2905, "digits": 1797}
 
 

@@ -27,12 +27,15 @@ def summary(folder: Path) -> str:
     rows = [
         ("task, model", f"{config.task}, {config.model} ({config.arch}, profile {config.profile}, seed {config.seed})"),
         ("rounds", f"{len(lines)} of {config.clients_per_round} of {config.num_clients} clients"),
-        ("test accuracy", f"{100 * lines[-1]['test_acc']:.2f} % at the end, best {100 * best['test_acc']:.2f} % "
-                          f"in round {best['round'] + 1}"),
+        (
+            "test accuracy",
+            f"{100 * lines[-1]['test_acc']:.2f} % at the end, best {100 * best['test_acc']:.2f} % "
+            f"in round {best['round'] + 1}",
+        ),
         *local,
         ("the paper", paper),
-        ("cost to a client", f"{100 * mean['s2c']:.0f} % of one parameter set a round, {megabytes['s2c']:.1f} MB"),
+        ("cost to a client", f"{100 * mean['s2c']:.0f} % of one parameter set per round, {megabytes['s2c']:.1f} MB"),
         ("cost from a client", f"{100 * mean['c2s']:.0f} %, {megabytes['c2s']:.1f} MB"),
         ("time", f"{duration(sum(line['seconds'] for line in lines))}"),
-    ]  # fmt: skip
+    ]
     return "\n".join(f"  {name:<19} {value}" for name, value in rows)

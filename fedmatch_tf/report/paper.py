@@ -42,7 +42,7 @@ fedprox-uda         73.71 0.17        83.34 0.21
 fedprox-fixmatch    62.40 0.43        73.71 0.32
 fedmatch            77.95 0.14        84.15 0.31
 """
-# AlexNet-like; a column is a task and the fraction of clients a round. 100 rounds streaming, 200 batch.
+# AlexNet-like; a column is a task and the fraction of clients per round. 100 rounds streaming, 200 batch.
 _ALEXNET = """
                     lc-simb-fmnist@1  ls-simb-fmnist@1  lc-biid-c10@0.05  lc-biid-c10@0.1  lc-biid-c10@0.2
 fedavg-sl           68.20 0.29        70.51 0.11        47.23 0.31        47.87 0.73       48.73 0.15

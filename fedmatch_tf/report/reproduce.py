@@ -88,19 +88,19 @@ def reproduce(name: str, seeds: int, given: Mapping[str, Any], quiet: bool, prog
     runs = plan(name, seeds, given)
     folders: list[str] = []
     for number, config in enumerate(runs, start=1):
-        there = find_run(config)
+        existing = find_run(config)
         left = sum(hours(run) for run in runs[number - 1 :] if not _is_done(find_run(run)))
         about = f"[{number} of {len(runs)}, about {duration(3600 * left)} left] {config.task} {config.model}"
-        state = "done" if _is_done(there) else "going on" if there else "starting"
+        state = "done" if _is_done(existing) else "going on" if existing else "starting"
         print(f"{about}, seed {config.seed}: {state}", file=sys.stderr, flush=True)
-        if there is None:
+        if existing is None:
             folders.append(str(train(config, quiet, progress)))
             print(summary(Path(folders[-1])))
         else:
-            folders.append(there.folder)
-            if not _is_done(there):
+            folders.append(existing.folder)
+            if not _is_done(existing):
                 how = {name: value for name, value in given.items() if name in MAY_CHANGE and name not in INPUT_PATHS}
-                print(summary(resume(Path(there.folder), how, quiet, progress)))
+                print(summary(resume(Path(existing.folder), how, quiet, progress)))
     return report(_literal(folders), Path(runs[0].output_path))
 
 

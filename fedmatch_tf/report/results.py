@@ -65,10 +65,11 @@ def _mark_repeated(results: Sequence[Result]) -> list[Result]:
         if result.settings and len(result.lines) >= len(getattr(best.get(_key(result)), "lines", ())):
             best[_key(result)] = result
     return [
-        result if not result.settings or best[_key(result)] is result else
-        result._replace(state=REPEATED, remark=f"same settings and seed as {best[_key(result)].name}")
+        result
+        if not result.settings or best[_key(result)] is result
+        else result._replace(state=REPEATED, remark=f"same settings and seed as {best[_key(result)].name}")
         for result in results
-    ]  # fmt: skip
+    ]
 
 
 def _key(result: Result, leave_out: frozenset[str] = frozenset()) -> tuple[tuple[str, str], ...]:
@@ -97,8 +98,8 @@ def read(folder: Path) -> Result:
 
 def _settings(given: Any) -> dict[str, Any]:
     """The settings, checked by Config's own rules; those that this version doesn't have are left out."""
-    known = {*settings(), *(alias for setting in settings().values() for alias in setting.aliases)}
-    values = {"source": "-", **{name: value for name, value in given.items() if name in known}}
+    names = {*settings(), *(alias for setting in settings().values() for alias in setting.aliases)}
+    values = {"source": "-", **{name: value for name, value in given.items() if name in names}}
     json.dumps(values, ensure_ascii=False).encode()  # text that can be written again
     return asdict(recorded_config(values))
 
@@ -153,8 +154,8 @@ def _is_number(value: Any) -> bool:
 
 def _check_helpers(helpers: Any, num_clients: int) -> None:
     for client, chosen in helpers.items():
-        known = [int(client), *chosen]
-        if not all(isinstance(number, int) and 0 <= number < num_clients for number in known):
+        numbers = [int(client), *chosen]
+        if not all(isinstance(number, int) and 0 <= number < num_clients for number in numbers):
             raise ValueError("helpers are not clients of this run")
 
 
@@ -196,9 +197,10 @@ def _label(each: Group, groups: Sequence[Group]) -> str:
         if (other.settings["task"], other.settings["model"]) == (own["task"], own["model"])
     ]
     differing = [
-        name for name in settings()
+        name
+        for name in settings()
         if name not in OF_MACHINE | {"seed", "task", "model"} and len({repr(other[name]) for other in same}) > 1
-    ]  # fmt: skip
+    ]
     parts = [f"{own['model']}"]
     for name in differing:
         value = own[name]

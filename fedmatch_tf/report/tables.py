@@ -39,7 +39,7 @@ def accuracy_table(summaries: Sequence[Summary]) -> Table:
             "S2C (%)": percent(summary.s2c),
             "C2S (%)": percent(summary.c2s),
             "paper S2C, C2S (%)": "",
-            "MB a client's round": number(summary.megabytes, 1),
+            "MB per client's round": number(summary.megabytes, 1),
             "time (min)": number(summary.minutes, 1),
         }
         if (paper := summary.paper) is not None:
@@ -109,9 +109,20 @@ def latex(table: Table) -> str:
 
 
 _LATEX = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "\n": " ", "\r": " ",
-}  # fmt: skip
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "\n": " ",
+    "\r": " ",
+}
 
 
 def escape_latex(text: str) -> str:

@@ -45,7 +45,7 @@ def _lines(items: Iterable[Any], total: int, what: str) -> Iterator[Any]:
 
 
 class RoundDisplay:
-    """The rounds of a run as they end, on stderr: a live table in a terminal, a line a round elsewhere."""
+    """The rounds of a run as they end, on stderr: a live table in a terminal, one line per round elsewhere."""
 
     def __init__(self, config: Config, quiet: bool, lines: Sequence[Mapping[str, Any]] = ()) -> None:
         """`lines`: of the rounds that are done already, when a run goes on."""

@@ -45,7 +45,7 @@ class Run:
         self._log = RoundLog(folder, config, records)
         self._original_logs = OriginalLogs(folder, check_pts, config, records)
         self._scalars = ScalarLog(folder / "tensorboard", self._log.lines)
-        self._asked_for, self._settings = start.state.rounds_done, start.settings
+        self._saved_round, self._settings = start.state.rounds_done, start.settings
         self._saved = start
         self._thread = ThreadPoolExecutor(1)  # writes beside the simulation, one thing after the other
         self._writing = self._thread.submit(checkpoint.sync, check_pts, start, no_files(config.num_clients))
@@ -89,7 +89,7 @@ class Run:
 
     def save(self) -> None:
         """Writes a checkpoint beside the next round, unless there is one of this round."""
-        if self.state.rounds_done != self._asked_for:
+        if self.state.rounds_done != self._saved_round:
             self._save()
 
     def keep_settings(self) -> None:
@@ -99,7 +99,7 @@ class Run:
             self.finish()
 
     def _save(self) -> None:
-        self._asked_for, self._settings = self.state.rounds_done, asdict(self.config)
+        self._saved_round, self._settings = self.state.rounds_done, asdict(self.config)
         point = Checkpoint(
             self._settings, versions(), self.partitions, self.state, self._saved.clients, self._records.mark
         )
@@ -177,8 +177,11 @@ def reopen(folder: Path, given: Mapping[str, Any]) -> tuple[Run, list[str]]:
         if problem:
             checkpoint.drop_newest(check_pts)
             notes.append(f"The newest checkpoint is damaged ({problem}); going on from the one before")
-        changed = [f"{name} {start.versions.get(name)}, now {now}" for name, now in versions().items()
-                   if start.versions.get(name) != now]  # fmt: skip
+        changed = [
+            f"{name} {start.versions.get(name)}, now {now}"
+            for name, now in versions().items()
+            if start.versions.get(name) != now
+        ]
         if changed:
             notes.append(f"The run was made with {'; '.join(changed)}: results may differ from an unbroken run")
         folder.mkdir(parents=True, exist_ok=True)

@@ -70,10 +70,10 @@ def class_counts(config: Config) -> dict[str, Any] | None:
     folder = config.partition_folder
     if not (folder / manifest.NAME).exists():
         return None
-    there = manifest.read_manifest(folder)
+    found = manifest.read_manifest(folder)
     counts: dict[int, list[int]] = {}
-    for file in there.files.values():
+    for file in found.files.values():
         if file.role == "unlabeled" and file.client is not None:
             before = counts.get(file.client, [0] * len(file.class_counts))
             counts[file.client] = [one + more for one, more in zip(before, file.class_counts)]
-    return {"class_names": list(there.class_names), "unlabeled": [counts[client] for client in sorted(counts)]}
+    return {"class_names": list(found.class_names), "unlabeled": [counts[client] for client in sorted(counts)]}

@@ -15,12 +15,16 @@ from fedmatch_tf.runs.atomic import replacing
 from fedmatch_tf.simulation.store import Held
 
 # What is known of the clients' files, one row per client. A table, as every checkpoint has it and there may be many.
-FILES = np.dtype([
-    ("version", "<i8"),  # from 1; 0: no file. A new version is a new file, so that older checkpoints stay whole
-    ("num_sigma", "<i8"),  # the file holds sigma, then psi
-    ("crc", "<u4"),
-    ("lr", "<f8"), ("lowest", "<f8"), ("patience", "<i8"),  # of its Plateau
-])  # fmt: skip
+FILES = np.dtype(
+    [
+        ("version", "<i8"),  # from 1; 0: no file. A new version is a new file, so that older checkpoints stay whole
+        ("num_sigma", "<i8"),  # the file holds sigma, then psi
+        ("crc", "<u4"),
+        ("lr", "<f8"),
+        ("lowest", "<f8"),
+        ("patience", "<i8"),  # of its Plateau
+    ]
+)
 
 
 def no_files(num_clients: int) -> np.ndarray:

@@ -18,7 +18,7 @@ NAME = "events.out.tfevents.0000000000.fedmatch"
 
 
 class ScalarLog:
-    """The scalars of a run, an event a round."""
+    """The scalars of a run, one event per round."""
 
     def __init__(self, folder: Path, lines: Sequence[Mapping[str, Any]]) -> None:
         """Writes the rounds so far anew."""
@@ -52,14 +52,19 @@ class ScalarLog:
 
 def _scalars(line: Mapping[str, Any]) -> list[tuple[str, float]]:
     found = [
-        ("accuracy/global", line["test_acc"]), ("accuracy/clients", line["local_test_acc"]),
-        ("accuracy/sigma_only", line.get("test_acc_sigma")), ("accuracy/psi_only", line.get("test_acc_psi")),
-        ("loss/test", line["test_loss"]), ("loss/valid", line["valid_loss"]),
-        ("pseudo_labels/confident", line["confident"]), ("pseudo_labels/right", line["pseudo_label_acc"]),
-        ("learning_rate", line["lr"]), ("seconds", line["seconds"]),
+        ("accuracy/global", line["test_acc"]),
+        ("accuracy/clients", line["local_test_acc"]),
+        ("accuracy/sigma_only", line.get("test_acc_sigma")),
+        ("accuracy/psi_only", line.get("test_acc_psi")),
+        ("loss/test", line["test_loss"]),
+        ("loss/valid", line["valid_loss"]),
+        ("pseudo_labels/confident", line["confident"]),
+        ("pseudo_labels/right", line["pseudo_label_acc"]),
+        ("learning_rate", line["lr"]),
+        ("seconds", line["seconds"]),
         *((f"{way}/{part}", line[way][part]) for way in ("s2c", "c2s") for part in ("sum", "sigma", "psi", "helpers")),
         *((f"labeled_accuracy/{when}", value) for when, value in line.get("labeled_acc", {}).items()),
-    ]  # fmt: skip
+    ]
     return [(tag, float(value)) for tag, value in found if value is not None]
 
 

@@ -130,8 +130,8 @@ def _write_confusion(run: Run, backend: Backend, counts: Mapping[str, Any] | Non
 
 def _check_output(path: Path) -> None:
     """Raises now what writing there would raise after minutes; writes nothing."""
-    there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK):
+    nearest = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
         raise ConfigError(f"--output-path: expected a folder that can be written to, received {path}")
 
 

@@ -18,7 +18,7 @@ from tests.conftest import assert_refused, run_main
     [
         (2, {}, (2, 1)),
         (1, {}, (1, 1)),
-        (64, {}, (5, 12)),  # 5 clients a round: a sixth worker would have nothing to do
+        (64, {}, (5, 12)),  # 5 clients per round: a sixth worker would have nothing to do
         (8, {"threads_per_worker": 4}, (2, 4)),
         (64, {"workers": 2}, (2, 12)),  # never other threads for other workers: a result may depend on them
         (64, {"backend": "inline"}, (1, 12)),
@@ -43,7 +43,7 @@ def test_the_cores_are_those_this_process_may_use(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"gpu": (0, 1), "workers": 3}, "with --gpu there is one worker an id: expected 2 or none, received 3"),
+        ({"gpu": (0, 1), "workers": 3}, "with --gpu there is one worker per id: expected 2 or none, received 3"),
         ({"backend": "inline", "workers": 2}, "inline is this one process"),
         ({"backend": "inline", "gpu": (0, 1)}, "inline is this one process"),
     ],

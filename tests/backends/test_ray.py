@@ -64,8 +64,12 @@ class Cluster:
         with said.open("w") as output:
             node = subprocess.Popen(
                 [RAY, "start", "--block", "--num-cpus=1", "--num-gpus=0", "--disable-usage-stats", *arguments],
-                cwd=self._folder, text=True, stdout=output, stderr=output, start_new_session=True,
-            )  # fmt: skip
+                cwd=self._folder,
+                text=True,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
         wait_for(node, lambda: "Ray runtime started" in said.read_text())
         assert node.poll() is None, said.read_text()
         return node

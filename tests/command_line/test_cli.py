@@ -141,7 +141,7 @@ def test_a_missing_dataset_exits_with_2_and_says_where_it_was_looked_for(tmp_pat
 def test_other_settings_under_the_same_path_exit_with_2_unless_forced(small_npz: Path, tmp_path: Path) -> None:
     arguments = ("--work-type", "gen_data", "--task", "lc-biid-c10", "--source", str(small_npz), *SMALL)
     assert run_main(*arguments, cwd=tmp_path).returncode == 0
-    assert_refused(run_main(*arguments, "--seed", "2", cwd=tmp_path), "seed: there 1, wanted 2", "--force")
+    assert_refused(run_main(*arguments, "--seed", "2", cwd=tmp_path), "seed: found 1, wanted 2", "--force")
     assert run_main(*arguments, "--seed", "2", "--force", cwd=tmp_path).returncode == 0
 
 
@@ -187,8 +187,9 @@ def test_own_images_in_a_folder_become_partitions(tmp_path: Path) -> None:
     result = run_main(
         *["--work-type", "gen_data", "--task", "ls-bimb-own", "--source", "mine"],
         *["--num-clients", "3", "--labels-per-class", "4"],
-        *["--num-test", "9", "--num-valid", "8"], cwd=tmp_path,
-    )  # fmt: skip
+        *["--num-test", "9", "--num-valid", "8"],
+        cwd=tmp_path,
+    )
     assert result.returncode == 0, result.stderr
     manifest = read_manifest(tmp_path / "datasets" / "ls-bimb-own")
     assert manifest.class_names == ("cat", "dog")

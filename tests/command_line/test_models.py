@@ -19,10 +19,21 @@ from fedmatch_tf.config import KINDS, MODELS, ConfigError, make_config
 from tests.conftest import ROOT, made_up_images, save_npz
 
 TINY = (
-    "--arch=alexnet", "--image-size=20", "--num-clients=3", "--frac-clients=0.67", "--num-test=20", "--num-valid=20",
-    "--labels-per-class=2", "--num-rounds=2", "--helper-interval=2", "--confidence=0.3", "--seed=5", "--backend=inline",
-    "--threads-per-worker=1", "--quiet",
-)  # fmt: skip
+    "--arch=alexnet",
+    "--image-size=20",
+    "--num-clients=3",
+    "--frac-clients=0.67",
+    "--num-test=20",
+    "--num-valid=20",
+    "--labels-per-class=2",
+    "--num-rounds=2",
+    "--helper-interval=2",
+    "--confidence=0.3",
+    "--seed=5",
+    "--backend=inline",
+    "--threads-per-worker=1",
+    "--quiet",
+)
 
 
 class Shell:
@@ -33,9 +44,13 @@ class Shell:
         x, y = made_up_images(150, num_classes=5, size=20)
         self.source = save_npz(cwd / "own.npz", x, y)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.command_server"], cwd=cwd, text=True, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(root), "MPLBACKEND": "Agg"},
-        )  # fmt: skip
+            [sys.executable, "-m", "tests.command_server"],
+            cwd=cwd,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(root), "MPLBACKEND": "Agg"},
+        )
 
     def run(self, *arguments: str) -> dict[str, Any]:
         assert self.process.stdin is not None

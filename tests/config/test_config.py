@@ -11,19 +11,66 @@ import pytest
 from fedmatch_tf.config import DATASETS, KINDS, MODELS, PROFILES, SCENARIOS, ConfigError, make_config
 
 BOTH = {
-    "lr": 1e-3, "lr_factor": 3, "lr_min": 1e-20, "lambda_s": 10, "lambda_i": 1e-2, "lambda_a": 1e-2, "lambda_l2": 10,
-    "num_helpers": 2, "helper_interval": 10, "psi_factor": 0.2, "batch_size_test": 100, "num_epochs_client": 1,
-    "num_clients": 100, "num_rounds": 200, "frac_clients": 0.05, "seed": 1, "lambda_u": 1, "mu": 1e-2,
-    "batch_size_unlabeled": None, "arch": "resnet9", "model": "fedmatch",
-}  # fmt: skip
-OFFICIAL = {"confidence": 0.75, "num_test": 2000, "num_valid": 2000, "wd": 0, "equalize": "identity",
-            "icc_rows": "confident", "s2c_content": "full"}  # fmt: skip
-PAPER = {"confidence": 0.85, "num_test": 3000, "num_valid": 3000, "wd": 1e-4, "equalize": "real",
-         "icc_rows": "all", "s2c_content": "counted", "lr_patience": 5}  # fmt: skip
-LC = {"labels_per_class": 5, "batch_size_client": 10, "num_epochs_server": 0, "lr_patience": 5,
-      "lambda_l1": 1e-4, "l1_thres": 5e-6, "delta_thres": 5e-5}  # fmt: skip
-LS = {"labels_per_class": 100, "batch_size_client": 100, "batch_size_server": 100, "num_epochs_server": 1,
-      "lr_patience": 20, "lambda_l1": 1e-5, "l1_thres": 1e-5, "delta_thres": 1e-5}  # fmt: skip
+    "lr": 1e-3,
+    "lr_factor": 3,
+    "lr_min": 1e-20,
+    "lambda_s": 10,
+    "lambda_i": 1e-2,
+    "lambda_a": 1e-2,
+    "lambda_l2": 10,
+    "num_helpers": 2,
+    "helper_interval": 10,
+    "psi_factor": 0.2,
+    "batch_size_test": 100,
+    "num_epochs_client": 1,
+    "num_clients": 100,
+    "num_rounds": 200,
+    "frac_clients": 0.05,
+    "seed": 1,
+    "lambda_u": 1,
+    "mu": 1e-2,
+    "batch_size_unlabeled": None,
+    "arch": "resnet9",
+    "model": "fedmatch",
+}
+OFFICIAL = {
+    "confidence": 0.75,
+    "num_test": 2000,
+    "num_valid": 2000,
+    "wd": 0,
+    "equalize": "identity",
+    "icc_rows": "confident",
+    "s2c_content": "full",
+}
+PAPER = {
+    "confidence": 0.85,
+    "num_test": 3000,
+    "num_valid": 3000,
+    "wd": 1e-4,
+    "equalize": "real",
+    "icc_rows": "all",
+    "s2c_content": "counted",
+    "lr_patience": 5,
+}
+LC = {
+    "labels_per_class": 5,
+    "batch_size_client": 10,
+    "num_epochs_server": 0,
+    "lr_patience": 5,
+    "lambda_l1": 1e-4,
+    "l1_thres": 5e-6,
+    "delta_thres": 5e-5,
+}
+LS = {
+    "labels_per_class": 100,
+    "batch_size_client": 100,
+    "batch_size_server": 100,
+    "num_epochs_server": 1,
+    "lr_patience": 20,
+    "lambda_l1": 1e-5,
+    "l1_thres": 1e-5,
+    "delta_thres": 1e-5,
+}
 
 
 @pytest.mark.parametrize("kind", ["biid", "bimb"])

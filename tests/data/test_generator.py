@@ -24,9 +24,17 @@ from data.sources import load_source
 from tests.conftest import ROOT, made_up_images, save_npz
 
 SPEC = PartitionSpec(
-    scenario="lc", kind="biid", dataset="c10", num_clients=4, labels_per_class=2, num_test=40, num_valid=30,
-    num_steps=1, image_size=32, seed=1,
-)  # fmt: skip
+    scenario="lc",
+    kind="biid",
+    dataset="c10",
+    num_clients=4,
+    labels_per_class=2,
+    num_test=40,
+    num_valid=30,
+    num_steps=1,
+    image_size=32,
+    seed=1,
+)
 
 GEN_DATA = (sys.executable, str(ROOT / "main.py"), "--work-type", "gen_data", "--quiet")
 
@@ -55,9 +63,16 @@ def test_the_manifest_says_how_the_files_were_made_and_what_they_hold(small_npz:
     content = json.loads((folder / "manifest.json").read_text())
     assert (content["version"], content["task"], content["seed"]) == (1, "lc-bimb-c10", 7)
     assert content["settings"] == {
-        "scenario": "lc", "kind": "bimb", "dataset": "c10", "num_clients": 4, "labels_per_class": 2,
-        "num_test": 40, "num_valid": 30, "num_steps": 1, "image_size": 32,
-    }  # fmt: skip
+        "scenario": "lc",
+        "kind": "bimb",
+        "dataset": "c10",
+        "num_clients": 4,
+        "labels_per_class": 2,
+        "num_test": 40,
+        "num_valid": 30,
+        "num_steps": 1,
+        "image_size": 32,
+    }
     assert content["source"]["checksum"] == source.checksum
     assert len(content["files"]) == 10
     total = content["unused"]
@@ -106,8 +121,8 @@ def test_other_settings_are_refused_with_the_difference_unless_forced(small_npz:
     before = contents(folder)
     with pytest.raises(DataError) as error:
         generate(replace(SPEC, seed=2, num_clients=5), source, tmp_path)
-    assert "seed: there 1, wanted 2" in str(error.value)
-    assert "num_clients: there 4, wanted 5" in str(error.value)
+    assert "seed: found 1, wanted 2" in str(error.value)
+    assert "num_clients: found 4, wanted 5" in str(error.value)
     assert contents(folder) == before
     assert generate(replace(SPEC, num_clients=5), source, tmp_path, force=True).written
     assert (folder / "u_cifar_10_4.npy").exists()
@@ -119,7 +134,7 @@ def test_another_source_under_the_same_settings_is_refused(small_npz: Path, tmp_
     generate(SPEC, load_source("c10", str(small_npz)), tmp_path)
     x, y = made_up_images(600)
     other = load_source("c10", str(save_npz(tmp_path / "other.npz", 255 - x, y)))
-    with pytest.raises(DataError, match="source: there npz"):
+    with pytest.raises(DataError, match="source: found npz"):
         generate(SPEC, other, tmp_path)
     assert len(difference(tmp_path / "lc-biid-c10", SPEC, other)) == 1
 
@@ -184,9 +199,20 @@ def test_gen_data_killed_at_any_moment_leaves_no_folder_that_looks_complete(tmp_
     x, y = made_up_images(3000)
     source = save_npz(tmp_path / "s.npz", x, y)
     command = [
-        *GEN_DATA, "--task", "lc-bimb-c10", "--source", str(source), "--dataset-path", str(tmp_path / "d"),
-        "--num-clients", "40", "--num-test", "100", "--num-valid", "100",
-    ]  # fmt: skip
+        *GEN_DATA,
+        "--task",
+        "lc-bimb-c10",
+        "--source",
+        str(source),
+        "--dataset-path",
+        str(tmp_path / "d"),
+        "--num-clients",
+        "40",
+        "--num-test",
+        "100",
+        "--num-valid",
+        "100",
+    ]
     folder = tmp_path / "d" / "lc-bimb-c10"
     killed_while_writing = 0
     for attempt in range(6):
@@ -211,9 +237,22 @@ def test_gen_data_killed_at_any_moment_leaves_no_folder_that_looks_complete(tmp_
 
 def test_two_processes_making_the_same_partitions_both_succeed(small_npz: Path, tmp_path: Path) -> None:
     command = [
-        *GEN_DATA, "--task", "ls-biid-c10", "--source", str(small_npz), "--dataset-path", str(tmp_path),
-        "--num-clients", "5", "--num-test", "50", "--num-valid", "50", "--labels-per-class", "5",
-    ]  # fmt: skip
+        *GEN_DATA,
+        "--task",
+        "ls-biid-c10",
+        "--source",
+        str(small_npz),
+        "--dataset-path",
+        str(tmp_path),
+        "--num-clients",
+        "5",
+        "--num-test",
+        "50",
+        "--num-valid",
+        "50",
+        "--labels-per-class",
+        "5",
+    ]
     processes = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(3)]
     for process in processes:
         _, errors = process.communicate(timeout=120)

@@ -20,9 +20,17 @@ from data.partition import Partition, PartitionSpec, class_shares, make_partitio
 from tests.conftest import SHARED, needs_shared
 
 SPEC = PartitionSpec(
-    scenario="lc", kind="biid", dataset="c10", num_clients=3, labels_per_class=2, num_test=10, num_valid=10,
-    num_steps=1, image_size=32, seed=1,
-)  # fmt: skip
+    scenario="lc",
+    kind="biid",
+    dataset="c10",
+    num_clients=3,
+    labels_per_class=2,
+    num_test=10,
+    num_valid=10,
+    num_steps=1,
+    image_size=32,
+    seed=1,
+)
 
 
 def official_problem() -> tuple[np.ndarray, np.ndarray]:

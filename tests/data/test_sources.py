@@ -248,7 +248,7 @@ def test_an_archive_cut_short_is_refused(tmp_path: Path) -> None:
         ("train-images-idx3-ubyte", lambda b: b[:-5], "bytes for shape"),
         ("train-images-idx3-ubyte", lambda b: b"\0\0\x08\x01" + b[4:], "3 dimensions"),
         ("train-labels-idx1-ubyte", lambda b: b"", "1 dimensions"),
-        ("t10k-labels-idx1-ubyte", lambda b: idx(np.zeros(3, np.uint8)), "one label an image"),
+        ("t10k-labels-idx1-ubyte", lambda b: idx(np.zeros(3, np.uint8)), "one label per image"),
     ],
 )
 def test_damaged_idx_files_are_refused_by_name(

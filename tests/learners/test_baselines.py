@@ -38,10 +38,15 @@ class Bench:
 
     def run(self, share_done: float = 0.0, labeled: bool = True, unlabeled: bool = True) -> list[Any]:
         batch = Batch(
-            X[LABELED] if labeled else None, Y[LABELED] if labeled else None,
-            X[UNLABELED] if unlabeled else None, Y[UNLABELED] if unlabeled else None,
-            np.zeros((0, 16, 4), np.float32), np.array([1, 2], np.int32), tf.constant(share_done), tf.constant(LR),
-        )  # fmt: skip
+            X[LABELED] if labeled else None,
+            Y[LABELED] if labeled else None,
+            X[UNLABELED] if unlabeled else None,
+            Y[UNLABELED] if unlabeled else None,
+            np.zeros((0, 16, 4), np.float32),
+            np.array([1, 2], np.int32),
+            tf.constant(share_done),
+            tf.constant(LR),
+        )
         return [(kind, step()) for kind, step in self.learner.client_steps(batch)]
 
     def probs(self, x: np.ndarray) -> tf.Tensor:

@@ -79,16 +79,24 @@ def test_a_folder_is_written_with_page_figures_and_tables(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "content",
     [
-        "", "{", "[]", "{}", '{"scores": 3}', '{"scores": {"aggr_acc": 3}, "s2c": {}, "c2s": {}}',
+        "",
+        "{",
+        "[]",
+        "{}",
+        '{"scores": 3}',
+        '{"scores": {"aggr_acc": 3}, "s2c": {}, "c2s": {}}',
         '{"scores": {"aggr_acc": ["x"]}, "s2c": {}, "c2s": {}}',
         '{"scores": {"aggr_acc": [NaN]}, "s2c": {}, "c2s": {}}',
         '{"scores": {"aggr_acc": [1e999]}, "s2c": {}, "c2s": {}}',
         '{"scores": {}, "s2c": {"sum": [true]}, "c2s": {}}',
-        '{"scores": {}, "s2c": {}, "c2s": {}, "options": 3}', "[" * 100_000, "\x00",
+        '{"scores": {}, "s2c": {}, "c2s": {}, "options": 3}',
+        "[" * 100_000,
+        "\x00",
         '{"scores": {}, "s2c": {}, "c2s": {}, "options": {"task": "\\ud800"}}',
-        '{"scores": {"aggr_lss": [1e308]}, "s2c": {}, "c2s": {}}', f'{{"scores": {{"aggr_lss": [{10**400}]}}}}',
+        '{"scores": {"aggr_lss": [1e308]}, "s2c": {}, "c2s": {}}',
+        f'{{"scores": {{"aggr_lss": [{10**400}]}}}}',
     ],
-)  # fmt: skip
+)
 def test_logs_that_are_not_the_originals_are_refused(content: str, tmp_path: Path) -> None:
     folder = tmp_path / "theirs"
     folder.mkdir()

@@ -26,8 +26,11 @@ def test_tables_have_all_their_models_tasks_and_seeds() -> None:
     assert len(configs("streaming", 1, {})) == 3 + 2 * 4
     assert {config.labels_per_class for config in configs("ablation-labels", 1, {})} == {1, 5, 10, 20}
     assert {(config.arch, config.frac_clients) for config in configs("alexnet", 1, {})} == {
-        ("alexnet", 0.05), ("alexnet", 0.1), ("alexnet", 0.2), ("alexnet", 1.0),
-    }  # fmt: skip
+        ("alexnet", 0.05),
+        ("alexnet", 0.1),
+        ("alexnet", 0.2),
+        ("alexnet", 1.0),
+    }
     assert any(config.no_icc for config in configs("ablation-icc", 1, {}))
 
 
@@ -107,10 +110,22 @@ def test_a_reproduction_does_what_is_missing_and_reports(tmp_path: Path) -> None
 
     def go(seeds: int) -> subprocess.CompletedProcess[str]:
         return run_main(
-            "--work-type=reproduce", "--experiment=ablation-parts", f"--seeds={seeds}", "--source=small.npz", "--quiet",
-            "--arch=alexnet", "--image-size=20", "--num-clients=3", "--frac-clients=0.7", "--num-rounds=1",
-            "--num-test=30", "--num-valid=20", "--labels-per-class=2", "--workers=1", cwd=tmp_path,
-        )  # fmt: skip
+            "--work-type=reproduce",
+            "--experiment=ablation-parts",
+            f"--seeds={seeds}",
+            "--source=small.npz",
+            "--quiet",
+            "--arch=alexnet",
+            "--image-size=20",
+            "--num-clients=3",
+            "--frac-clients=0.7",
+            "--num-rounds=1",
+            "--num-test=30",
+            "--num-valid=20",
+            "--labels-per-class=2",
+            "--workers=1",
+            cwd=tmp_path,
+        )
 
     first = go(1)
     assert first.returncode == 0, first.stderr

@@ -26,11 +26,22 @@ from tests.conftest import ROOT, assert_refused, run_main
 def line(number: int, accuracy: float, **more: Any) -> dict[str, Any]:
     cost = {"sum": 1.5, "sigma": 1.0, "psi": 0.25, "helpers": 0.25, "bytes": 2e6}
     return {
-        "round": number, "task_step": 0, "clients": [0, 1], "test_acc": accuracy, "test_loss": 1.0,
-        "local_test_acc": None, "valid_loss": 1.0, "s2c": {**cost, "sum": 2.0 if number == 0 else 1.0},
+        "round": number,
+        "task_step": 0,
+        "clients": [0, 1],
+        "test_acc": accuracy,
+        "test_loss": 1.0,
+        "local_test_acc": None,
+        "valid_loss": 1.0,
+        "s2c": {**cost, "sum": 2.0 if number == 0 else 1.0},
         "c2s": {**cost, "sum": 0.5},
-        "confident": 0.5, "pseudo_label_acc": None, "helpers": {}, "lr": 0.001, "seconds": 30.0, **more,
-    }  # fmt: skip
+        "confident": 0.5,
+        "pseudo_label_acc": None,
+        "helpers": {},
+        "lr": 0.001,
+        "seconds": 30.0,
+        **more,
+    }
 
 
 def write_run(folder: Path, accuracies: list[float], task: str = "lc-biid-c10", **given: Any) -> Path:
@@ -84,8 +95,11 @@ def test_partial_and_unreadable_runs_are_shown_and_never_averaged(tmp_path: Path
     (tmp_path / "empty").mkdir()
     found = {result.name: result for result in results.find([str(tmp_path / "*")])}
     assert {name: result.state for name, result in found.items()} == {
-        "whole": "finished", "partial": "partial", "torn": "partial", "empty": "unreadable",
-    }  # fmt: skip
+        "whole": "finished",
+        "partial": "partial",
+        "torn": "partial",
+        "empty": "unreadable",
+    }
     assert found["partial"].remark == "2 of 3 rounds; stopped by Ctrl-C"
     assert "line 3" in found["torn"].remark
     assert len(found["torn"].lines) == 2
@@ -134,17 +148,33 @@ def test_runs_on_other_data_are_other_groups(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "spoilt",
     [
-        '{"round": 0}', "[]", "null", "{", '{"round": 1, "test_acc": 1}', json.dumps(line(1, 0.5)),
-        json.dumps(line(0, 0.5)).replace("0.5", "NaN"), json.dumps({**line(0, 0.5), "test_acc": "high"}),
-        json.dumps({**line(0, 0.5), "helpers": {"x": [1]}}), json.dumps({**line(0, 0.5), "helpers": {"1": ["a"]}}),
-        json.dumps({**line(0, 0.5), "s2c": 3}), "\x00\x01", "[" * 100_000, json.dumps({**line(0, 0.5), "helpers": []}),
-        json.dumps({**line(0, 0.5), "helpers": {"1": [100]}}), json.dumps({**line(0, 0.5), "helpers": {"\u00b2": [1]}}),
-        json.dumps({**line(0, 0.5), "labeled_acc": 3}), json.dumps({**line(0, 0.5), "labeled_acc": {}}),
-        json.dumps({**line(0, 0.5), "test_acc_sigma": "x"}), json.dumps(line(0, -5)), json.dumps(line(0, 1e307)),
-        json.dumps({**line(0, 0.5), "seconds": 10**400}), json.dumps({**line(0, 0.5), "seconds": 1e308}),
-        json.dumps({**line(0, 0.5), "local_test_acc": float("nan")}), json.dumps({**line(0, 0.5), "test_acc": True}),
+        '{"round": 0}',
+        "[]",
+        "null",
+        "{",
+        '{"round": 1, "test_acc": 1}',
+        json.dumps(line(1, 0.5)),
+        json.dumps(line(0, 0.5)).replace("0.5", "NaN"),
+        json.dumps({**line(0, 0.5), "test_acc": "high"}),
+        json.dumps({**line(0, 0.5), "helpers": {"x": [1]}}),
+        json.dumps({**line(0, 0.5), "helpers": {"1": ["a"]}}),
+        json.dumps({**line(0, 0.5), "s2c": 3}),
+        "\x00\x01",
+        "[" * 100_000,
+        json.dumps({**line(0, 0.5), "helpers": []}),
+        json.dumps({**line(0, 0.5), "helpers": {"1": [100]}}),
+        json.dumps({**line(0, 0.5), "helpers": {"\u00b2": [1]}}),
+        json.dumps({**line(0, 0.5), "labeled_acc": 3}),
+        json.dumps({**line(0, 0.5), "labeled_acc": {}}),
+        json.dumps({**line(0, 0.5), "test_acc_sigma": "x"}),
+        json.dumps(line(0, -5)),
+        json.dumps(line(0, 1e307)),
+        json.dumps({**line(0, 0.5), "seconds": 10**400}),
+        json.dumps({**line(0, 0.5), "seconds": 1e308}),
+        json.dumps({**line(0, 0.5), "local_test_acc": float("nan")}),
+        json.dumps({**line(0, 0.5), "test_acc": True}),
     ],
-)  # fmt: skip
+)
 def test_rounds_that_are_not_records_are_not_read(spoilt: str, tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", [0.5])
     (folder / "rounds.jsonl").write_text(spoilt + "\n")
@@ -156,13 +186,19 @@ def test_rounds_that_are_not_records_are_not_read(spoilt: str, tmp_path: Path) -
 @pytest.mark.parametrize(
     "spoilt",
     [
-        "", "[]", '{"settings": {}}', '{"settings": {"task": 3}}', "\xff", '{"settings": {"task": "foo"}}',
+        "",
+        "[]",
+        '{"settings": {}}',
+        '{"settings": {"task": 3}}',
+        "\xff",
+        '{"settings": {"task": "foo"}}',
         "[" * 100_000,
-        '{"settings": {"task": "lc-biid-c10", "num_rounds": 0}}', '{"settings": {"task": "lc-biid-c10", "gpu": 3}}',
+        '{"settings": {"task": "lc-biid-c10", "num_rounds": 0}}',
+        '{"settings": {"task": "lc-biid-c10", "gpu": 3}}',
         '{"settings": {"task": "lc-biid-c10", "source": "\\ud800"}}',
         '{"settings": {"task": "lc-biid-c10", "lr": 1e999}}',
     ],
-)  # fmt: skip
+)
 def test_a_config_that_is_none_makes_a_run_unreadable(spoilt: str, tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", [0.5])
     (folder / "config.json").write_text(spoilt)
@@ -202,8 +238,12 @@ def test_the_papers_values_are_found_by_what_a_run_is() -> None:
         "1 label": reported(settings("lc-biid-c10", labels_per_class=1, model="fedprox-uda")),
     }
     assert {name: value and value.accuracy for name, value in accuracy.items()} == {
-        "alexnet": 37.61, "covid": 84.32, "20 labels": 62.7, "w/o": 47.51, "1 label": 31.95,
-    }  # fmt: skip
+        "alexnet": 37.61,
+        "covid": 84.32,
+        "20 labels": 62.7,
+        "w/o": 47.51,
+        "1 label": 31.95,
+    }
     for given in (
         {"no_icc": True},
         {"num_clients": 20},
@@ -282,9 +322,17 @@ def test_every_kind_of_figure_is_drawn(tmp_path: Path) -> None:
     made = full_report(tmp_path)
     kinds = {path.stem.split("-lc-biid-c10")[0] for path in (made / "figures").glob("*.png")}
     assert kinds == {
-        "accuracy", "confident", "pseudo-labels", "learning-rate", "cost", "parts", "labeled-acc", "helpers", "classes",
+        "accuracy",
+        "confident",
+        "pseudo-labels",
+        "learning-rate",
+        "cost",
+        "parts",
+        "labeled-acc",
+        "helpers",
+        "classes",
         "confusion",
-    }  # fmt: skip
+    }
     page = (made / "report.html").read_text()
     assert "http://" not in page.replace("http://www.w3.org", "")
     assert "https://" not in page
@@ -309,8 +357,12 @@ def test_the_command_reports_without_tensorflow_and_prints_its_folder(tmp_path: 
     )
     result = subprocess.run(
         [sys.executable, "-c", code, "--work-type", "report", "--runs", "outputs/logs/*", "--quiet"],
-        cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert result.returncode == 0, result.stderr
     folder = tmp_path / result.stdout.splitlines()[-1]
     assert (folder / "report.html").exists()

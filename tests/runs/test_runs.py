@@ -40,9 +40,14 @@ def start(cwd: Path, *arguments: str, seconds: float = 0.0, **how: Any) -> subpr
     """The stand-in's training in a session of its own, so that all its processes can be found."""
     return subprocess.Popen(
         [sys.executable, "-m", "tests.stand_in", str(cwd), *arguments],
-        cwd=ROOT, env={**os.environ, "FEDMATCH_SECONDS": str(seconds), "MPLBACKEND": "Agg"}, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, **how,
-    )  # fmt: skip
+        cwd=ROOT,
+        env={**os.environ, "FEDMATCH_SECONDS": str(seconds), "MPLBACKEND": "Agg"},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        **how,
+    )
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:

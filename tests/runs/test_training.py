@@ -27,12 +27,22 @@ from fedmatch_tf.simulation.inputs import read_probe, read_sigma
 from tests.conftest import ROOT, assert_refused, made_up_images, run_main, save_npz
 from tests.core.test_networks import ALEXNET
 
-# Images of 24x24 and AlexNet keep a round short; 2 of 4 clients a round.
+# Images of 24x24 and AlexNet keep a round short; 2 of 4 clients per round.
 TINY = (
-    "--arch=alexnet", "--image-size=24", "--num-clients=4", "--frac-clients=0.5", "--num-test=30", "--num-valid=20",
-    "--labels-per-class=2", "--num-rounds=3", "--helper-interval=2", "--confidence=0.3", "--seed=5", "--backend=inline",
+    "--arch=alexnet",
+    "--image-size=24",
+    "--num-clients=4",
+    "--frac-clients=0.5",
+    "--num-test=30",
+    "--num-valid=20",
+    "--labels-per-class=2",
+    "--num-rounds=3",
+    "--helper-interval=2",
+    "--confidence=0.3",
+    "--seed=5",
+    "--backend=inline",
     "--threads-per-worker=1",
-)  # fmt: skip
+)
 
 
 @pytest.fixture(scope="module")
@@ -244,10 +254,10 @@ def test_a_partition_file_that_is_gone_is_missed_before_the_first_round(tmp_path
 
 def test_partitions_that_do_not_match_the_run_are_refused(source: Path, tmp_path: Path) -> None:
     assert train(source, tmp_path, "--work-type=gen_data").returncode == 0
-    assert_refused(train(source, tmp_path, "--seed=6"), "don't match this run", "seed: there 5, wanted 6")
+    assert_refused(train(source, tmp_path, "--seed=6"), "don't match this run", "seed: found 5, wanted 6")
     x, y = made_up_images(300, num_classes=5, size=24)
     other = save_npz(tmp_path / "other.npz", 255 - x, y)
-    assert_refused(train(other, tmp_path), "source: there npz")
+    assert_refused(train(other, tmp_path), "source: found npz")
     shutil.copytree(tmp_path / "datasets" / "lc-biid-own", tmp_path / "theirs" / "lc-biid-own")
     (tmp_path / "theirs" / "lc-biid-own" / "manifest.json").unlink()
     result = train(source, tmp_path, "--dataset-path=theirs", "--num-clients=3", "--frac-clients=1")

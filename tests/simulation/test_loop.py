@@ -118,8 +118,11 @@ def test_every_epoch_of_the_server_runs_once_with_the_weights_and_the_learning_r
     for backend in (Arithmetic, OneByOne):
         epochs = run(config, backend)[1].epochs
         assert [(task.round_num, task.epoch, task.params.sigma[0]) for task in epochs] == [
-            (0, 0, 0), (0, 1, 10), (1, 0, 20), (1, 1, 30),
-        ]  # fmt: skip
+            (0, 0, 0),
+            (0, 1, 10),
+            (1, 0, 20),
+            (1, 1, 30),
+        ]
         # The validation after the first epoch sets the lowest loss; no later one is lower.
         np.testing.assert_allclose([task.lr for task in epochs], [0.9, 0.9, 0.3, 0.1])
 

@@ -10,7 +10,7 @@ demo: .venv/.run
 # Tests marked slow (the original's traces through the command line) are left to .ci/run: make test MARK=
 MARK ?= not slow
 test: .venv/.dev
-	$(PY) -m pytest -n auto --dist loadfile -m "$(MARK)" $(ARGS)
+	$(PY) -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "$(MARK)" $(ARGS)
 
 lint: .venv/.dev
 	$(PY) -m ruff check .

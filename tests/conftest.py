@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from fedmatch_tf.backends.environment import set_variables
+from tests.command_server import CommandServer
 
 set_variables()
 
@@ -22,6 +23,22 @@ ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
 
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason=f"{SHARED.name}/ is not beside the project")
+
+
+# The longest, by what they take. They go first, so that no process has a long one left when the others are done.
+LONG = (
+    "test_ray.py",
+    "test_runs.py",
+    "test_models.py",
+    "test_fidelity.py",
+    "test_training.py",
+    "test_cli.py",
+    "test_process.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
 
 
 def run_main(*arguments: str, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -88,6 +105,13 @@ def save_npz(path: Path, x: np.ndarray, y: np.ndarray, num_test: int = 0, **more
     cut = len(x) - num_test
     np.savez(path, x_train=x[:cut], y_train=y[:cut], x_test=x[cut:], y_test=y[cut:], **more)
     return path
+
+
+@pytest.fixture(scope="session")
+def commands() -> Iterator[CommandServer]:
+    """Runs commands in one process, for tests of what they do rather than of how they start and end."""
+    with CommandServer(ROOT) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ import pytest
 from data.manifest import read_manifest
 from fedmatch_tf.config import flag, settings
 from parser import parse
+from tests.command_server import CommandServer
 from tests.conftest import ROOT, SHARED, SMALL, assert_refused, made_up_images, needs_shared, run_main, save_npz
 
 
@@ -71,8 +72,8 @@ def test_gen_data_writes_partitions_and_prints_their_folder_last(small_npz: Path
 
 
 @pytest.mark.parametrize("task", ["lc-biid-digits", "ls-bimb-digits", "lc-simb-digits", "ls-simb-digits"])
-def test_digits_need_no_download_for_any_kind_of_task(task: str, tmp_path: Path) -> None:
-    result = run_main("--work-type", "gen_data", "--task", task, cwd=tmp_path)
+def test_digits_need_no_download_for_any_kind_of_task(task: str, tmp_path: Path, commands: CommandServer) -> None:
+    result = commands.run("--work-type", "gen_data", "--task", task, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     manifest = read_manifest(tmp_path / "datasets" / task)
     assert manifest.source.num_examples == 1797
@@ -138,11 +139,13 @@ def test_a_missing_dataset_exits_with_2_and_says_where_it_was_looked_for(tmp_pat
     assert_refused(result, "Looked at:", str(tmp_path / "covid"), "--source")
 
 
-def test_other_settings_under_the_same_path_exit_with_2_unless_forced(small_npz: Path, tmp_path: Path) -> None:
+def test_other_settings_under_the_same_path_exit_with_2_unless_forced(
+    small_npz: Path, tmp_path: Path, commands: CommandServer
+) -> None:
     arguments = ("--work-type", "gen_data", "--task", "lc-biid-c10", "--source", str(small_npz), *SMALL)
-    assert run_main(*arguments, cwd=tmp_path).returncode == 0
-    assert_refused(run_main(*arguments, "--seed", "2", cwd=tmp_path), "seed: found 1, wanted 2", "--force")
-    assert run_main(*arguments, "--seed", "2", "--force", cwd=tmp_path).returncode == 0
+    assert commands.run(*arguments, cwd=tmp_path).returncode == 0
+    assert_refused(commands.run(*arguments, "--seed", "2", cwd=tmp_path), "seed: found 1, wanted 2", "--force")
+    assert commands.run(*arguments, "--seed", "2", "--force", cwd=tmp_path).returncode == 0
 
 
 def test_a_disk_that_cannot_take_the_files_exits_with_1_and_leaves_nothing(small_npz: Path, tmp_path: Path) -> None:
@@ -214,7 +217,8 @@ def test_real_cifar10_xrays_and_fashion_mnist_become_partitions(tmp_path: Path) 
     assert set(unlabeled) <= set(range(500, 511))  # 51,000 examples, but for what doesn't divide by class
 
 
-def test_a_flag_that_does_nothing_is_noted(tmp_path: Path) -> None:
-    result = run_main("--task=lc-biid-digits", "--model=fedavg-uda", "--mu=1", "--lr=0.1", "--gpu=0", cwd=tmp_path)
-    assert "note: --mu has no effect with fedavg-uda on lc-biid-digits" in result.stderr
-    assert "--lr" not in result.stderr
+def test_a_flag_that_does_nothing_is_noted(capsys: pytest.CaptureFixture[str]) -> None:
+    parse(["--task=lc-biid-digits", "--model=fedavg-uda", "--mu=1", "--lr=0.1"])
+    errors = capsys.readouterr().err
+    assert "note: --mu has no effect with fedavg-uda on lc-biid-digits" in errors
+    assert "--lr" not in errors

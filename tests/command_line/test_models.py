@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedmatch_tf.algorithms.algorithm import ServerState, Update
 from fedmatch_tf.config import KINDS, MODELS, ConfigError, make_config
+from fedmatch_tf.core.params import Params
+from fedmatch_tf.core.schedule import Plateau
+from fedmatch_tf.core.wire import Cost, Upload
+from tests.command_server import CommandServer
 from tests.conftest import ROOT, made_up_images, save_npz
 
 TINY = (
@@ -37,28 +39,12 @@ TINY = (
 
 
 class Shell:
-    """A process that runs commands in a directory."""
+    """A directory with a few images, in which models are trained."""
 
-    def __init__(self, cwd: Path, root: Path = ROOT) -> None:
-        self.cwd = cwd
+    def __init__(self, cwd: Path, commands: CommandServer) -> None:
+        self.cwd, self.commands = cwd, commands
         x, y = made_up_images(150, num_classes=5, size=20)
         self.source = save_npz(cwd / "own.npz", x, y)
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.command_server"],
-            cwd=cwd,
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(root), "MPLBACKEND": "Agg"},
-        )
-
-    def run(self, *arguments: str) -> dict[str, Any]:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps(list(arguments)) + "\n")
-        self.process.stdin.flush()
-        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
-        return answer
 
     def train(self, task: str, model: str, *flags: str) -> list[dict[str, Any]]:
         """The lines of rounds.jsonl."""
@@ -69,21 +55,14 @@ class Shell:
         """The run's folder."""
         streaming = ["--num-steps=2"] if "-simb-" in task else []
         arguments = ("--task", task, "--model", model, "--source", str(self.source), *TINY, *streaming, *flags)
-        answer = self.run(*arguments)
-        assert answer["code"] == 0, answer["errors"]
-        return self.cwd / str(answer["out"].splitlines()[-1])
+        result = self.commands.run(*arguments, cwd=self.cwd)
+        assert result.returncode == 0, result.stderr
+        return self.cwd / result.stdout.splitlines()[-1]
 
 
 @pytest.fixture(scope="module")
-def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
-    yield from running(Shell(tmp_path_factory.mktemp("models")))
-
-
-def running(shell: Shell) -> Iterator[Shell]:
-    yield shell
-    assert shell.process.stdin is not None
-    shell.process.stdin.close()
-    shell.process.wait(20)
+def shell(tmp_path_factory: pytest.TempPathFactory, commands: CommandServer) -> Shell:
+    return Shell(tmp_path_factory.mktemp("models"), commands)
 
 
 def combinations() -> list[Any]:
@@ -190,12 +169,12 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     models = folder / "fedmatch_tf" / "config" / "models.py"
     text = models.read_text().replace("\nLEARNERS = {\n", f"\nLEARNERS = {{\n{learner_entry}", 1)
     models.write_text(text.replace("\nALGORITHMS = {\n", f"\nALGORITHMS = {{\n{algorithm_entry}", 1))
-    yield from running(Shell(folder, root=folder))
+    with CommandServer(folder) as commands:
+        yield Shell(folder, commands)
 
 
-@pytest.mark.parametrize("model", ["fedprox-entropy", "fedavgm-entropy"])
-def test_the_documented_learner_and_algorithm_train(model: str, extended: Shell) -> None:
-    assert [line["confident"] for line in extended.train("lc-biid-own", model)] == [1.0, 1.0]
+def test_the_documented_learner_and_algorithm_train(extended: Shell) -> None:
+    assert [line["confident"] for line in extended.train("lc-biid-own", "fedavgm-entropy")] == [1.0, 1.0]
 
 
 def test_the_documented_algorithm_remembers_its_momentum_when_a_run_goes_on(extended: Shell) -> None:
@@ -203,15 +182,35 @@ def test_the_documented_algorithm_remembers_its_momentum_when_a_run_goes_on(exte
         with np.load(extended.cwd / "outputs" / "check_pts" / folder.name / "state.npz") as file:
             return {name: file[name] for name in ("sigma", "memory_0")}
 
-    unbroken = extended.train_in("lc-biid-own", "fedavgm-fixmatch", "--num-rounds=3")
-    broken = extended.train_in("lc-biid-own", "fedavgm-fixmatch", "--num-rounds=2")
-    after_two = state(broken)
-    assert extended.run("--resume", str(broken), "--num-rounds=3", "--quiet")["code"] == 0
-    for name, value in state(broken).items():
-        np.testing.assert_array_equal(value, state(unbroken)[name])
-    # The velocity is what was added in the last round, and 0.9 of the one before is in it.
-    np.testing.assert_allclose(state(broken)["memory_0"], state(broken)["sigma"] - after_two["sigma"], atol=1e-6)
-    fedavg = extended.train_in("lc-biid-own", "fedavg-fixmatch", "--num-rounds=1")
-    first = extended.train_in("lc-biid-own", "fedavgm-fixmatch", "--num-rounds=1")
-    with np.load(extended.cwd / "outputs" / "check_pts" / fedavg.name / "state.npz") as plain:
-        np.testing.assert_allclose(state(first)["sigma"], plain["sigma"], atol=1e-6)  # no momentum yet
+    unbroken = state(extended.train_in("lc-biid-own", "fedavgm-sl", "--num-rounds=3"))
+    folder = extended.train_in("lc-biid-own", "fedavgm-sl", "--num-rounds=2")
+    after_two = state(folder)
+    result = extended.commands.run("--resume", str(folder), "--num-rounds=3", "--quiet", cwd=extended.cwd)
+    assert result.returncode == 0, result.stderr
+    after_three = state(folder)
+    for name, value in after_three.items():
+        np.testing.assert_array_equal(value, unbroken[name])
+    # The velocity is what the last round added.
+    np.testing.assert_allclose(after_three["memory_0"], after_three["sigma"] - after_two["sigma"], atol=1e-6)
+
+
+def test_the_documented_algorithm_adds_nine_tenths_of_its_last_step() -> None:
+    code = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "METHODS.md").read_text(), re.DOTALL)[2]
+    names: dict[str, Any] = {"__name__": "fedavgm"}
+    exec(compile(code, "docs/METHODS.md", "exec"), names)
+    algorithm = names["FedAvgM"](make_config("lc-biid-c10", model="fedavg-sl"))
+
+    def one_weight(value: float) -> Params:
+        return Params(np.array([value], np.float32), np.zeros(0, np.float32))
+
+    def step(state: ServerState, *uploads: float) -> ServerState:
+        sent = [Upload(one_weight(value), Cost(1.0, 0.0, 0.0, 4)) for value in uploads]
+        updates = [Update(client, upload, 1) for client, upload in enumerate(sent)]
+        after: ServerState = algorithm.aggregate(state, updates)
+        return after
+
+    start = ServerState(0, one_weight(1.0), Plateau(0.1, 1.0, 1), {})
+    first = step(start, 2.0, 4.0)  # the mean is 3, so the step is 2
+    assert (first.params.sigma.tolist(), first.memory[0].tolist()) == ([3.0], [2.0])
+    second = step(first, 3.5, 3.5)  # a step of 0.5, and 0.9 x 2
+    assert second.params.sigma.tolist() == pytest.approx([5.3])

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from fedmatch_tf.config import DATASETS, KINDS, MODELS, PROFILES, SCENARIOS, ConfigError, make_config
+from fedmatch_tf.config import DATASETS, KINDS, MODELS, PROFILES, SCENARIOS, ConfigError, make_config, without_effect
+from fedmatch_tf.config.resume import INPUT_PATHS, MAY_CHANGE, OF_MACHINE, recorded_config
 
 BOTH = {
     "lr": 1e-3,
@@ -176,3 +177,49 @@ def test_bad_settings_are_refused_with_rule_and_value(given: dict[str, Any], mes
     with pytest.raises(ConfigError) as error:
         make_config(**{"task": "lc-biid-c10", **given})
     assert message in str(error.value)
+
+
+def test_every_model_is_an_algorithm_and_a_learner() -> None:
+    learners = ("sl", "uda", "fixmatch")
+    baselines = [f"{algorithm}-{learner}" for algorithm in ("fedavg", "fedprox", "local") for learner in learners]
+    assert list(MODELS) == ["fedmatch", *baselines]
+    config = make_config("lc-biid-c10", model="fedprox-uda")
+    assert (config.algorithm, config.learner, config.has_global_model) == ("fedprox", "uda", True)
+    config = make_config("lc-biid-c10")
+    assert (config.algorithm, config.learner, config.decomposed, config.uses_helpers) == ("fedmatch",) * 2 + (True,) * 2
+    assert not make_config("lc-biid-c10", model="local-sl").has_global_model
+
+
+def test_settings_say_whether_they_may_change_and_whether_they_are_of_the_machine() -> None:
+    while_running = "backend checkpoint_every profile_run ray_address ray_data store task_timeout task_tries workers"
+    assert {*while_running.split(), "dataset_path", "source"} == MAY_CHANGE
+    assert {*while_running.split(), "dataset_path", "gpu", "output_path", "threads_per_worker"} == OF_MACHINE
+    assert {"source", "dataset_path", "init_weights", "probe_image"} == INPUT_PATHS
+
+
+def test_settings_that_an_earlier_version_recorded_are_understood() -> None:
+    values = dataclasses.asdict(make_config("lc-biid-c10", labeled_acc=True, gpu=(0, 1)))
+    del values["labeled_acc"], values["lr_signal"]  # it had another name, and was not there yet
+    config = recorded_config({**values, "track_forgetting": True, "gpu": [0, 1]})
+    assert config == make_config("lc-biid-c10", labeled_acc=True, gpu=(0, 1))
+    with pytest.raises(ConfigError, match="expected names of settings, received sigma_factor"):
+        recorded_config({**values, "sigma_factor": 2})
+
+
+@pytest.mark.parametrize(
+    ("task", "given", "idle"),
+    [
+        ("lc-biid-c10", {}, "batch_size_server num_epochs_server lambda_u mu"),
+        ("ls-biid-c10", {"no_icc": True}, "lambda_u mu lambda_i helper_interval icc_rows num_helpers"),
+        ("ls-biid-c10", {"no_decomposition": True}, "lambda_u mu psi_factor lambda_l1 lambda_l2 l1_thres"),
+    ],
+)
+def test_settings_without_effect_are_known(task: str, given: dict[str, Any], idle: str) -> None:
+    assert without_effect(make_config(task, **given)) == set(idle.split())
+
+
+def test_what_is_fedmatchs_own_has_no_effect_on_baselines() -> None:
+    own = without_effect(make_config("ls-biid-c10", model="fedprox-fixmatch"))
+    assert {"lambda_i", "lambda_a", "delta_thres", "psi_factor", "probe_image", "num_helpers", "s2c_content"} <= own
+    assert not {"mu", "lambda_u", "confidence", "lambda_s"} & own
+    assert {"mu", "confidence"} <= without_effect(make_config("ls-biid-c10", model="fedavg-uda"))

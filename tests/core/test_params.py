@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from fedmatch_tf.core.params import hard_threshold, weighted_mean
+from fedmatch_tf.core.params import Params, flatten, hard_threshold, weighted_mean
 
 
 def vector(*values: float) -> np.ndarray:
@@ -18,3 +20,27 @@ def test_a_weighted_mean_follows_its_weights() -> None:
 
 def test_the_hard_threshold_takes_the_limit_itself() -> None:
     assert hard_threshold(vector(0.5, -0.5, 0.75, 0), 0.5).tolist() == [0, 0, 0.75, 0]
+
+
+def test_theta_is_sigma_plus_psi_without_its_small_elements() -> None:
+    params = Params(vector(1, 2, 3), vector(0.5, -0.25, 0.125))
+    assert params.theta().tolist() == [1.5, 1.75, 3.125]
+    assert params.theta(l1_thres=0.25).tolist() == [1.5, 2, 3]
+    plain = Params(vector(1, 2), vector())
+    assert plain.theta(l1_thres=9.0) is plain.sigma
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 5, 2**16 - 1, 2**16, 2**16 + 1, 2**17 + 7]), st.integers(1, 4))
+def test_blocks_change_nothing(seed: int, size: int, count: int) -> None:
+    rng = np.random.default_rng(seed)
+    vectors = [rng.standard_normal(size).astype(np.float32) for _ in range(count + 1)]
+    weights = rng.integers(1, 100, count).tolist()
+    mean = np.average(np.array(vectors[:count], np.float64), axis=0, weights=weights)
+    np.testing.assert_allclose(weighted_mean(vectors[:count], weights), mean, atol=1e-5)
+    sigma, psi = vectors[0], vectors[-1]
+    np.testing.assert_array_equal(Params(sigma, psi).theta(0.5), sigma + np.where(np.abs(psi) > 0.5, psi, 0))
+
+
+def test_kernels_are_flattened_one_after_the_other() -> None:
+    assert flatten([np.array([[1, 2], [3, 4]]), np.array([5.0])]).tolist() == [1, 2, 3, 4, 5]

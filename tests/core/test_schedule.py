@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from fedmatch_tf.core import schedule
 
 
@@ -21,3 +24,19 @@ def test_lr_never_falls_below_its_floor_and_nan_counts_as_not_lower() -> None:
     for _ in range(5):
         state = schedule.advance(state, float("nan"), patience=1, factor=10, lr_min=0.05)
     assert state.lr == 0.05
+
+
+@given(st.lists(st.floats(0.0, 10.0), max_size=30), st.integers(1, 5))
+def test_lr_falls_once_for_every_patience_losses_in_a_row_that_are_not_lower(
+    losses: list[float], patience: int
+) -> None:
+    state = schedule.start(1.0, patience)
+    for loss in losses:
+        state = schedule.advance(state, loss, patience, factor=2.0, lr_min=0.0)
+    falls, since, lowest = 0, 0, float("inf")
+    for loss in losses:
+        since = 0 if loss < lowest else since + 1
+        lowest = min(lowest, loss)
+        falls += since > 0 and since % patience == 0
+    assert state.lr == 0.5**falls
+    assert state.lowest == lowest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -120,6 +121,7 @@ def test_each_step_is_traced_once_whatever_the_size_of_the_batch() -> None:
     assert bench.learner.unsupervised_step.experimental_get_tracing_count() == 1
 
 
+@cache
 def learning(steps: int, **given: Any) -> tuple[list[float], Params, tuple[float, ...]]:
     """(losses of both steps in turn, the parameters afterwards, losses of an evaluation)."""
     bench = Bench(confidence=0.0, lambda_a=1.0, lambda_i=1.0, **given)

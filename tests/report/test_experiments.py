@@ -14,6 +14,7 @@ from fedmatch_tf.report import reproduce
 from fedmatch_tf.report.experiments import EXPERIMENTS, configs, hours
 from fedmatch_tf.report.paper import reported
 from parser import parse
+from tests.command_server import CommandServer
 from tests.conftest import assert_refused, made_up_images, run_main, save_npz
 from tests.report.test_report import write_run
 
@@ -104,12 +105,12 @@ def test_the_list_and_its_refusals(tmp_path: Path) -> None:
     assert reproduce.find_run(other) is None
 
 
-def test_a_reproduction_does_what_is_missing_and_reports(tmp_path: Path) -> None:
+def test_a_reproduction_does_what_is_missing_and_reports(tmp_path: Path, commands: CommandServer) -> None:
     x, y = made_up_images(300, num_classes=5, size=20)
     save_npz(tmp_path / "small.npz", x, y)
 
     def go(seeds: int) -> subprocess.CompletedProcess[str]:
-        return run_main(
+        return commands.run(
             "--work-type=reproduce",
             "--experiment=ablation-parts",
             f"--seeds={seeds}",
@@ -123,7 +124,8 @@ def test_a_reproduction_does_what_is_missing_and_reports(tmp_path: Path) -> None
             "--num-test=30",
             "--num-valid=20",
             "--labels-per-class=2",
-            "--workers=1",
+            "--backend=inline",
+            "--threads-per-worker=1",
             cwd=tmp_path,
         )
 

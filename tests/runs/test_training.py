@@ -24,6 +24,7 @@ from fedmatch_tf.config import make_config
 from fedmatch_tf.runs.display import progress_for
 from fedmatch_tf.runs.partition_folder import ensure_partitions
 from fedmatch_tf.simulation.inputs import read_probe, read_sigma
+from tests.command_server import CommandServer
 from tests.conftest import ROOT, assert_refused, made_up_images, run_main, save_npz
 from tests.core.test_networks import ALEXNET
 
@@ -51,8 +52,11 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_npz(tmp_path_factory.mktemp("source") / "own.npz", x, y)
 
 
-def train(source: Path, cwd: Path, *flags: str, task: str = "lc-biid-own") -> subprocess.CompletedProcess[str]:
-    return run_main("--task", task, "--source", str(source), *TINY, *flags, cwd=cwd)
+def train(
+    source: Path, cwd: Path, *flags: str, task: str = "lc-biid-own", run: Any = run_main
+) -> subprocess.CompletedProcess[str]:
+    result: subprocess.CompletedProcess[str] = run("--task", task, "--source", str(source), *TINY, *flags, cwd=cwd)
+    return result
 
 
 def folder_of(result: subprocess.CompletedProcess[str], cwd: Path) -> Path:
@@ -65,9 +69,11 @@ def rounds(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def first_run(source: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+def first_run(
+    source: Path, tmp_path_factory: pytest.TempPathFactory, commands: CommandServer
+) -> tuple[Path, subprocess.CompletedProcess[str]]:
     cwd = tmp_path_factory.mktemp("first")
-    result = train(source, cwd)
+    result = train(source, cwd, run=commands.run)
     return folder_of(result, cwd), result
 
 
@@ -138,10 +144,15 @@ def inline_runs(
     source: Path,
     tmp_path_factory: pytest.TempPathFactory,
     first_run: tuple[Path, subprocess.CompletedProcess[str]],
+    commands: CommandServer,
 ) -> dict[str, Path]:
-    """A run in one process for each scenario."""
+    """A run in one process for each scenario; with labels at the server, its clients test as well."""
     cwd = tmp_path_factory.mktemp("inline")
-    return {"lc-biid-own": first_run[0], "ls-bimb-own": folder_of(train(source, cwd, task="ls-bimb-own"), cwd)}
+    labels_at_server = train(source, cwd, *FLAGS["ls-bimb-own"], task="ls-bimb-own", run=commands.run)
+    return {"lc-biid-own": first_run[0], "ls-bimb-own": folder_of(labels_at_server, cwd)}
+
+
+FLAGS: dict[str, tuple[str, ...]] = {"lc-biid-own": (), "ls-bimb-own": ("--eval-clients=always",)}
 
 
 def assert_same_run(ours: Path, theirs: Path) -> None:
@@ -176,7 +187,8 @@ needs_ray = pytest.mark.skipif(
 def test_the_result_is_the_same_bit_for_bit_whoever_computes_it(
     task: str, backend: str, workers: int, source: Path, tmp_path: Path, inline_runs: dict[str, Path]
 ) -> None:
-    ours = folder_of(train(source, tmp_path, f"--backend={backend}", f"--workers={workers}", task=task), tmp_path)
+    flags = (f"--backend={backend}", f"--workers={workers}", *FLAGS[task])
+    ours = folder_of(train(source, tmp_path, *flags, task=task), tmp_path)
     assert_same_run(ours, inline_runs[task])
     assert any(line["confident"] > 0 for line in rounds(ours)), "augmentation must have had something to do"
     assert any(line["helpers"] for line in rounds(ours))
@@ -203,8 +215,8 @@ def test_a_run_killed_in_mid_round_goes_on_to_the_same_bits(
     )
 
 
-def test_labels_at_server_trains_sigma_at_the_server_and_uploads_psi_only(source: Path, tmp_path: Path) -> None:
-    folder = folder_of(train(source, tmp_path, "--eval-clients=always", task="ls-biid-own"), tmp_path)
+def test_labels_at_server_trains_sigma_at_the_server_and_uploads_psi_only(inline_runs: dict[str, Path]) -> None:
+    folder = inline_runs["ls-bimb-own"]
     for line in rounds(folder):
         assert line["c2s"]["sigma"] == 0
         assert line["local_test_acc"] is not None
@@ -212,9 +224,9 @@ def test_labels_at_server_trains_sigma_at_the_server_and_uploads_psi_only(source
     assert len(server["scores"]["valid_loss"]) == len(server["scores"]["test_acc"]) == 3
 
 
-def test_the_paper_profile_and_streaming_train_too(source: Path, tmp_path: Path) -> None:
+def test_the_paper_profile_and_streaming_train_too(source: Path, tmp_path: Path, commands: CommandServer) -> None:
     flags = ("--num-steps=3", "--profile=paper", "--profile-run")
-    folder = folder_of(train(source, tmp_path, *flags, task="lc-simb-own"), tmp_path)
+    folder = folder_of(train(source, tmp_path, *flags, task="lc-simb-own", run=commands.run), tmp_path)
     lines = rounds(folder)
     assert [line["task_step"] for line in lines] == [0, 1, 2]
     assert all(line["local_test_acc"] is not None for line in lines)
@@ -252,15 +264,19 @@ def test_a_partition_file_that_is_gone_is_missed_before_the_first_round(tmp_path
         ensure_partitions(config, progress_for(True))
 
 
-def test_partitions_that_do_not_match_the_run_are_refused(source: Path, tmp_path: Path) -> None:
-    assert train(source, tmp_path, "--work-type=gen_data").returncode == 0
-    assert_refused(train(source, tmp_path, "--seed=6"), "don't match this run", "seed: found 5, wanted 6")
+def test_partitions_that_do_not_match_the_run_are_refused(
+    source: Path, tmp_path: Path, commands: CommandServer
+) -> None:
+    assert train(source, tmp_path, "--work-type=gen_data", run=commands.run).returncode == 0
+    assert_refused(
+        train(source, tmp_path, "--seed=6", run=commands.run), "don't match this run", "seed: found 5, wanted 6"
+    )
     x, y = made_up_images(300, num_classes=5, size=24)
     other = save_npz(tmp_path / "other.npz", 255 - x, y)
-    assert_refused(train(other, tmp_path), "source: found npz")
+    assert_refused(train(other, tmp_path, run=commands.run), "source: found npz")
     shutil.copytree(tmp_path / "datasets" / "lc-biid-own", tmp_path / "theirs" / "lc-biid-own")
     (tmp_path / "theirs" / "lc-biid-own" / "manifest.json").unlink()
-    result = train(source, tmp_path, "--dataset-path=theirs", "--num-clients=3", "--frac-clients=1")
+    result = train(source, tmp_path, "--dataset-path=theirs", "--num-clients=3", "--frac-clients=1", run=commands.run)
     assert_refused(result, "expected 3 clients and 1 steps, found files of 4 and 1")
     assert not (tmp_path / "outputs").exists()
 
@@ -301,14 +317,18 @@ def test_bad_weights_and_probe_images_are_refused(flag: str, content: Any, messa
     assert f"--{flag}" in str(error.value)
 
 
-def test_a_refused_input_exits_with_2_and_leaves_no_run(source: Path, tmp_path: Path) -> None:
+def test_a_refused_input_exits_with_2_and_leaves_no_run(source: Path, tmp_path: Path, commands: CommandServer) -> None:
     np.savez(tmp_path / "given.npz", **{f"sigma_{i}": np.zeros((2, 2)) for i in range(6)})
-    assert_refused(train(source, tmp_path, "--init-weights=given.npz"), "expected [4, 4, 3, 64], received [2, 2]")
+    assert_refused(
+        train(source, tmp_path, "--init-weights=given.npz", run=commands.run), "expected [4, 4, 3, 64], received [2, 2]"
+    )
     assert not (tmp_path / "outputs").exists()
 
 
-def test_a_loss_that_explodes_stops_the_run_with_its_state_saved(source: Path, tmp_path: Path) -> None:
-    result = train(source, tmp_path, "--lr=1e30")
+def test_a_loss_that_explodes_stops_the_run_with_its_state_saved(
+    source: Path, tmp_path: Path, commands: CommandServer
+) -> None:
+    result = train(source, tmp_path, "--lr=1e30", run=commands.run)
     assert result.returncode == 1
     assert "Traceback" not in result.stderr
     assert "expected a finite loss, received " in result.stderr
@@ -317,13 +337,13 @@ def test_a_loss_that_explodes_stops_the_run_with_its_state_saved(source: Path, t
     assert np.isfinite(np.load(saved)["sigma"]).all()
 
 
-def test_images_that_are_not_bytes_are_refused(source: Path, tmp_path: Path) -> None:
-    assert train(source, tmp_path, "--work-type=gen_data").returncode == 0
+def test_images_that_are_not_bytes_are_refused(source: Path, tmp_path: Path, commands: CommandServer) -> None:
+    assert train(source, tmp_path, "--work-type=gen_data", run=commands.run).returncode == 0
     path = tmp_path / "datasets" / "lc-biid-own" / "test_own.npy"
     content = np.load(path, allow_pickle=True).item()
     content["x"] = np.where(content["x"] > 5, np.nan, 1.0)
     np.save(path, content, allow_pickle=True)
-    assert_refused(train(source, tmp_path), "test_own.npy: wrong images: expected uint8")
+    assert_refused(train(source, tmp_path, run=commands.run), "test_own.npy: wrong images: expected uint8")
 
 
 def test_the_originals_starting_weights_are_read(tmp_path: Path) -> None:

@@ -61,3 +61,11 @@ def test_every_module_is_on_the_page() -> None:
         folder = ROOT / room if room == "data" else ROOT / "fedmatch_tf" / room
         modules = {path.stem for path in folder.glob("*.py")} - {"__init__"}
         assert set(re.findall(r"`(\w+)`", text)) == modules
+
+
+def test_files_that_the_pages_name_are_there() -> None:
+    made_by_the_reader = {"fedmatch_tf/learners/entropy.py", "fedmatch_tf/algorithms/fedavgm.py"}
+    for page in (*(ROOT / "docs").glob("*.md"), ROOT / "README.md"):
+        for name in set(re.findall(r"`([\w/]+/\w+\.py)`", page.read_text())) - made_by_the_reader:
+            places = [ROOT / name, ROOT / "fedmatch_tf" / name, ROOT / "tests" / name]
+            assert any(path.is_file() for path in places), f"{page.name}: {name}"

@@ -97,9 +97,9 @@ def _run(command: Command) -> int:
 
 def show(run: Path) -> int:
     """Prints a run's result, and its folder last."""
-    from fedmatch_tf.report.outcome import summary
+    from fedmatch_tf.report.outcome import describe
 
-    print(summary(run))
+    print(describe(run))
     print(run)
     return DONE
 

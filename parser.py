@@ -21,7 +21,7 @@ from fedmatch_tf.config import (
     settings,
     without_effect,
 )
-from fedmatch_tf.config.tables import COMMON
+from fedmatch_tf.config.tables import COMMON, is_fixed
 
 WORK_TYPES = ("train", "gen_data", "reproduce", "report", "compare")
 
@@ -105,7 +105,8 @@ def _say_without_effect(config: Config, given: dict[str, Any]) -> None:
     idle = [flag(name) for name in given if name in without_effect(config)]
     if idle:
         what = f"{config.model} on {config.task}"
-        print(f"main.py: note: {', '.join(idle)} has no effect with {what} and these settings", file=sys.stderr)
+        verb = "have" if len(idle) > 1 else "has"
+        print(f"main.py: note: {', '.join(idle)} {verb} no effect with {what} and these settings", file=sys.stderr)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -119,7 +120,7 @@ def _build() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="python main.py",
         description="FedMatch: federated semi-supervised learning with inter-client consistency and disjoint learning.",
-        epilog="Defaults shown as 'by task' come from the tables in fedmatch_tf/config/tables.py.",
+        epilog="Defaults 'by task and profile' come from the tables in fedmatch_tf/config/tables.py.",
         allow_abbrev=False,
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=34, width=120),
     )
@@ -172,10 +173,16 @@ def _braced(choices: Sequence[str]) -> str:
 
 
 def _help(name: str, setting: Setting) -> str:
-    default = COMMON.get(name, "by task")
+    text = setting.text
     if name == "task":
-        return f"{setting.text}; required".replace("%", "%%")
-    return f"{setting.text}; default: {'none' if default is None else default}".replace("%", "%%")
+        text += "; required"
+    elif not is_fixed(name):
+        text += "; default: by task and profile"
+    elif COMMON[name] is not None:
+        text += f"; default: {COMMON[name]}"
+    elif "unset:" not in text:
+        text += "; default: none"
+    return text.replace("%", "%%")
 
 
 def _converter(setting: Setting, name: str) -> Callable[[str], Any]:

@@ -41,7 +41,9 @@ class CommandServer:
         assert process.stdout is not None
         process.stdin.write(json.dumps([str(cwd), *arguments]) + "\n")
         process.stdin.flush()
-        code, out, errors = json.loads(process.stdout.readline())
+        answer = process.stdout.readline()
+        assert answer, f"the process that runs commands ended with {process.wait()}"
+        code, out, errors = json.loads(answer)
         return subprocess.CompletedProcess(arguments, code, out, errors)
 
     def _start(self) -> subprocess.Popen[str]:

@@ -9,15 +9,16 @@ import os
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from data.loader import Partitions, load_eval
-from fedmatch_tf.algorithms.algorithm import Update
+from fedmatch_tf.algorithms.algorithm import Update, make_algorithm
 from fedmatch_tf.config import Config, make_config, settings
-from fedmatch_tf.core import seeding, wire
+from fedmatch_tf.core import seeding
 from fedmatch_tf.core.params import Params
 from fedmatch_tf.simulation import scoring
 from fedmatch_tf.simulation.store import Held
@@ -46,7 +47,7 @@ class StandIn:
     """
 
     def __init__(self, config: Config) -> None:
-        self._config = config
+        self._config, self._algorithm = config, make_algorithm(replace(config, l1_thres=0.0, delta_thres=0.5))
         self._folder = Path(os.environ.get("FEDMATCH_FAULTS", "."))
         if (self._folder / "fault-start").exists():
             _fault(self._folder / "fault-start")
@@ -63,7 +64,7 @@ class StandIn:
         if isinstance(task, ServerTask):
             rng = seeding.stream(seed, "stand-in server", task.round_num)
             params = Params(task.params.sigma + rng.random(SIZE, np.float32), task.params.psi)
-            return ServerResult(params, (Step("s", 1.0),))
+            return ServerResult(params)
         return self._client(task)
 
     def _client(self, task: ClientTask) -> ClientResult:
@@ -75,7 +76,7 @@ class StandIn:
         rng = seeding.stream(config.seed, "stand-in client", task.round_num, task.client)
         helped = sum((psi for psi in task.broadcast.helpers), np.zeros(SIZE, np.float32))
         trained = Params(received.sigma + rng.random(SIZE, np.float32), received.psi + 0.1 * helped)
-        upload = wire.upload(trained, received, 0.0, 0.5, config.scenario == "lc")
+        upload = self._algorithm.upload(trained, received)
         theta = trained.theta()
         model, splits = client_model(task.client), scoring.client_splits(config)
         scored = tuple(evaluated(EvalTask(task.round_num, model, split, theta)) for split in splits)

@@ -57,6 +57,7 @@ def test_the_table_has_every_equation_algorithm_line_table_and_experiment() -> N
 
 def test_every_module_is_on_the_page() -> None:
     rooms = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", PAGE, re.M))
+    assert set(rooms) == {"data", *(path.parent.name for path in (ROOT / "fedmatch_tf").glob("*/__init__.py"))}
     for room, text in rooms.items():
         folder = ROOT / room if room == "data" else ROOT / "fedmatch_tf" / room
         modules = {path.stem for path in folder.glob("*.py")} - {"__init__"}
@@ -69,3 +70,5 @@ def test_files_that_the_pages_name_are_there() -> None:
         for name in set(re.findall(r"`([\w/]+/\w+\.py)`", page.read_text())) - made_by_the_reader:
             places = [ROOT / name, ROOT / "fedmatch_tf" / name, ROOT / "tests" / name]
             assert any(path.is_file() for path in places), f"{page.name}: {name}"
+        for name in re.findall(r"`([a-z_]+/test_\w+)`", page.read_text()):
+            assert (ROOT / "tests" / f"{name}.py").is_file(), f"{page.name}: {name}"

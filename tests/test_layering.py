@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fedmatch_tf.config.models import ALGORITHMS, LEARNERS, MODELS
 from tests.conftest import ROOT
 
 # From the ground up: a room may use itself and those before it.
@@ -78,7 +79,8 @@ def imports(path: Path) -> set[str]:
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             inside = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= {name for name in inside if _short(name) in modules()} or {node.module}
+            ours = {name for name in inside if _short(name) in modules()}
+            found |= ours if ours == inside else {*ours, node.module}
     return {_short(name) for name in found}
 
 
@@ -104,3 +106,19 @@ def test_no_module_leads_back_to_itself() -> None:
         return seen
 
     assert [name for name in graph if name in reached(name, set())] == []
+
+
+def test_no_other_room_checks_which_algorithm_or_learner_runs() -> None:
+    names = {*MODELS, *ALGORITHMS, *LEARNERS, *(f"{name}-" for name in ALGORITHMS), *(f"-{name}" for name in LEARNERS)}
+    asking = []
+    for module, path in modules().items():
+        if room_of(module) in ("learners", "algorithms") or module == "config.models":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            compared = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("startswith", "endswith"):
+                compared = [*node.args]
+            texts = {each.value for part in compared for each in ast.walk(part) if isinstance(each, ast.Constant)}
+            if texts & names:
+                asking.append(f"{module}: {ast.unparse(node)}")
+    assert asking == []

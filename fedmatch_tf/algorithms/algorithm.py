@@ -8,8 +8,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from fedmatch_tf.config import Config
-from fedmatch_tf.config.models import ALGORITHMS, load
-from fedmatch_tf.core.params import Params, weighted_mean
+from fedmatch_tf.config.models import algorithm_of, load
+from fedmatch_tf.core.params import Params
 from fedmatch_tf.core.schedule import Plateau
 from fedmatch_tf.core.wire import Broadcast, Upload
 
@@ -62,11 +62,5 @@ NOTHING = Params(np.zeros(0, np.float32), np.zeros(0, np.float32))
 
 def make_algorithm(config: Config) -> Algorithm:
     """The algorithm that the config names."""
-    algorithm: Algorithm = load(ALGORITHMS[config.algorithm].where)(config)
+    algorithm: Algorithm = load(algorithm_of(config.model).where)(config)
     return algorithm
-
-
-def mean_params(updates: Sequence[Update], weights: Sequence[float]) -> Params:
-    """The weighted mean of what was uploaded, sigma and psi each on its own, added up in the order of the updates."""
-    uploaded = [update.upload.params for update in updates]
-    return Params(*(weighted_mean(vectors, weights) for vectors in zip(*uploaded)))

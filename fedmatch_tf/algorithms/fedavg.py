@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedmatch_tf.algorithms.algorithm import NOTHING, ServerState, Update, mean_params
+from fedmatch_tf.algorithms.algorithm import NOTHING, ServerState, Update
 from fedmatch_tf.config import Config
 from fedmatch_tf.core import wire
-from fedmatch_tf.core.params import Params
+from fedmatch_tf.core.params import Params, weighted_mean
 
 
 class FedAvg:
-    """Plain federated averaging of one set of parameters."""
+    """Plain federated averaging of one set of parameters, which a plain network keeps in sigma."""
 
     embeds = False
     proximal_weight = 0.0
@@ -33,7 +33,9 @@ class FedAvg:
 
     def aggregate(self, state: ServerState, updates: Sequence[Update]) -> ServerState:
         """The weighted mean over the round's clients."""
-        return state._replace(params=mean_params(updates, [self.weight(update) for update in updates]))
+        weights = [self.weight(update) for update in updates]
+        theta = weighted_mean([update.upload.params.sigma for update in updates], weights)
+        return state._replace(params=state.params._replace(sigma=theta))
 
     def keep(self, upload: wire.Upload) -> Params:
         """Nothing: a client gets everything anew."""

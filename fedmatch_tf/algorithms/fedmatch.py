@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedmatch_tf.algorithms.algorithm import ServerState, Update, mean_params
+from fedmatch_tf.algorithms.algorithm import ServerState, Update
 from fedmatch_tf.config import Config
 from fedmatch_tf.core import wire
-from fedmatch_tf.core.params import Params
+from fedmatch_tf.core.params import Params, weighted_mean
 
 
 class FedMatch:
@@ -38,8 +38,11 @@ class FedMatch:
 
     def aggregate(self, state: ServerState, updates: Sequence[Update]) -> ServerState:
         """sigma and psi are means over the round's clients; sigma only where clients train it."""
-        mean = mean_params(updates, [1.0] * len(updates))
-        return state._replace(params=mean if self._clients_train_sigma else mean._replace(sigma=state.params.sigma))
+        sigma, weights = state.params.sigma, [1.0] * len(updates)
+        if self._clients_train_sigma:
+            sigma = weighted_mean([update.upload.params.sigma for update in updates], weights)
+        psi = weighted_mean([update.upload.params.psi for update in updates], weights)
+        return state._replace(params=Params(sigma, psi))
 
     def keep(self, upload: wire.Upload) -> Params:
         """What both sides hold of the client: differences are taken to it, and it may help others."""

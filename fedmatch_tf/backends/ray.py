@@ -255,7 +255,7 @@ class _Shipped:
 def _make_with_shared_data(worker: MakeWorker, config: Config, expected: str) -> Any:
     """The worker, if this node sees the partitions of the run."""
     folder = config.partition_folder
-    if not folder.is_dir() or fingerprint(config.partition_folder) != expected:
+    if not folder.is_dir() or fingerprint(folder) != expected:
         raise DataError(
             f"{folder}: expected the partitions of this run on node {ray.util.get_node_ip_address()}, found "
             f"{'others' if folder.is_dir() else 'none'}. Give a --dataset-path that every node sees, or have the files "

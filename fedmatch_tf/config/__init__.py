@@ -1,6 +1,6 @@
 """What a run is: its settings, their defaults and rules, and what may change when it goes on."""
 
-from fedmatch_tf.config.models import LEARNERS, MODELS
+from fedmatch_tf.config.models import MODELS
 from fedmatch_tf.config.record import WHAT, Config, make_config, settings
 from fedmatch_tf.config.rules import ConfigError, Setting, check_value, flag, without_effect
 from fedmatch_tf.config.tables import DATASETS, KINDS, PROFILES, SCENARIOS, SMALLEST_IMAGE
@@ -8,7 +8,6 @@ from fedmatch_tf.config.tables import DATASETS, KINDS, PROFILES, SCENARIOS, SMAL
 __all__ = [
     "DATASETS",
     "KINDS",
-    "LEARNERS",
     "MODELS",
     "PROFILES",
     "SCENARIOS",

@@ -1,12 +1,14 @@
 """The algorithms and learners by name. A model's name is one of each: `fedavg-fixmatch`.
 
-An algorithm with a learner of the same name is a model by itself: `fedmatch`. A new one is a file in its room and a
-line here; the entries also say what settings need to know of it, so that nobody asks for names.
+A new one is a file in its room and a line here. The entries say what settings, reports and estimates need to know, so
+that no other room checks which algorithm or learner runs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 
@@ -14,10 +16,12 @@ class AlgorithmEntry(NamedTuple):
     """A federated algorithm: what crosses, what is averaged, what is remembered."""
 
     where: str  # module:class
+    learner: str | None = None  # the one that it goes with; None: every learner that belongs to no algorithm
     has_global_model: bool = True  # False: clients share nothing, so figures are means over clients
     decomposed: bool = False  # parameters are sigma and psi
     has_helpers: bool = False  # clients receive other clients' parameters
-    reads: frozenset[str] = frozenset()  # settings that not every algorithm looks at
+    group: str | None = None  # of settings that are for this algorithm only
+    reads: frozenset[str] = frozenset()  # other settings that not every algorithm looks at
 
 
 class LearnerEntry(NamedTuple):
@@ -25,22 +29,19 @@ class LearnerEntry(NamedTuple):
 
     where: str  # module:class
     ignores: frozenset[str] = frozenset()  # settings that it does not look at
+    defaults: Mapping[str, Any] = MappingProxyType({})  # that differ from the profile's
     uses_true_labels: bool = False  # of the images that other learners see without labels
     depends_on_end: bool = True  # its loss may look at the share of all rounds that is done
     passes: float = 1.5  # training passes per unlabelled image, for estimates of time
 
 
-_FEDMATCH_ONLY = """
-    lambda_i lambda_a lambda_l1 lambda_l2 l1_thres delta_thres psi_factor num_helpers helper_interval icc_rows
-    s2c_content probe_image no_icc no_decomposition ablate_eval
-"""
-
 ALGORITHMS = {
     "fedmatch": AlgorithmEntry(
         "fedmatch_tf.algorithms.fedmatch:FedMatch",
+        learner="fedmatch",
         decomposed=True,
         has_helpers=True,
-        reads=frozenset(_FEDMATCH_ONLY.split()),
+        group="FedMatch",
     ),
     "fedavg": AlgorithmEntry("fedmatch_tf.algorithms.fedavg:FedAvg"),
     "fedprox": AlgorithmEntry("fedmatch_tf.algorithms.fedprox:FedProx", reads=frozenset({"mu"})),
@@ -62,30 +63,45 @@ LEARNERS = {
         passes=1.0,
     ),
     "uda": LearnerEntry("fedmatch_tf.learners.uda:UDA", ignores=frozenset({"confidence"}), passes=2.0),
-    "fixmatch": LearnerEntry("fedmatch_tf.learners.fixmatch:FixMatch", depends_on_end=False, passes=1.4),
+    "fixmatch": LearnerEntry(
+        "fedmatch_tf.learners.fixmatch:FixMatch",
+        defaults=MappingProxyType({"confidence": 0.85}),
+        depends_on_end=False,
+        passes=1.4,
+    ),
 }
 
-MODELS = (
-    *(name for name in ALGORITHMS if name in LEARNERS),
-    *(
-        f"{algorithm}-{learner}"
-        for algorithm in ALGORITHMS
-        if algorithm not in LEARNERS
-        for learner in LEARNERS
-        if learner not in ALGORITHMS
-    ),
-)
+
+def _learners_of(entry: AlgorithmEntry) -> list[str]:
+    """The learners that an algorithm goes with."""
+    if entry.learner is not None:
+        return [entry.learner]
+    owned = {other.learner for other in ALGORITHMS.values()}
+    return [learner for learner in LEARNERS if learner not in owned]
+
+
+# A model of an algorithm and a learner of the same name has that name.
+_PARTS = {
+    algorithm if algorithm == learner else f"{algorithm}-{learner}": (algorithm, learner)
+    for algorithm, entry in ALGORITHMS.items()
+    for learner in _learners_of(entry)
+}
+MODELS = tuple(_PARTS)
 
 
 def parts_of(model: str) -> tuple[str, str]:
     """(algorithm, learner) of a model's name."""
-    algorithm, _, learner = model.partition("-")
-    return algorithm, learner or algorithm
+    return _PARTS[model]
 
 
-def algorithms_with(setting: str) -> str:
-    """The algorithms that look at a setting, for messages."""
-    return ", ".join(name for name, entry in ALGORITHMS.items() if setting in entry.reads)
+def algorithm_of(model: str) -> AlgorithmEntry:
+    """The entry of a model's algorithm."""
+    return ALGORITHMS[_PARTS[model][0]]
+
+
+def learner_of(model: str) -> LearnerEntry:
+    """The entry of a model's learner."""
+    return LEARNERS[_PARTS[model][1]]
 
 
 def load(where: str) -> Any:

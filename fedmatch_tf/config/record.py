@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from fedmatch_tf.config.models import ALGORITHMS, MODELS, parts_of
+from fedmatch_tf.config.models import MODELS, algorithm_of, learner_of, parts_of
 from fedmatch_tf.config.rules import (
     ABOVE_ONE,
     ADDRESS,
@@ -47,14 +47,22 @@ class Config:
 
     task: str = _setting(str, WHAT, "{lc,ls}-{biid,bimb,simb}-{c10,fmnist,covid,digits,own}")
     model: str = _setting(str, WHAT, "the model to train: an algorithm and a learner", choices=MODELS)
-    arch: str = _setting(str, WHAT, "network", choices=tuple(SMALLEST_IMAGE))
+    arch: str = _setting(str, WHAT, "network", choices=tuple(SMALLEST_IMAGE), original="archi")
     profile: str = _setting(str, WHAT, "settings of the original's code or of the paper", choices=PROFILES)
     seed: int = _setting(int, WHAT, "every random choice follows from it", rule=SEED)
+    init_weights: str | None = _setting(
+        str,
+        WHAT,
+        "starting weights: .npz with sigma_0, sigma_1, ..., or the original's init_sig.npy; unset: drawn from the seed",
+        optional=True,
+        input_path=True,
+    )
 
     source: str | None = _setting(
         str,
         DATA,
-        "raw images: an .npz, CIFAR-10 batches (folder or tar.gz), a folder of IDX files, or a folder per class",
+        "raw images: an .npz, CIFAR-10 batches (folder or tar.gz), IDX files, or one sub-folder of images per class; "
+        "unset: looked up, then downloaded",
         optional=True,
         may_change=True,
         input_path=True,
@@ -73,6 +81,7 @@ class Config:
         DATA,
         "labelled examples per class: of each client (lc), of the server (ls)",
         rule=POSITIVE,
+        original="num_labels_per_class",
     )
     num_test: int = _setting(int, DATA, "examples set aside for testing", rule=POSITIVE)
     num_valid: int = _setting(int, DATA, "examples set aside for validation", rule=POSITIVE)
@@ -106,13 +115,13 @@ class Config:
     batch_size_test: int = _setting(
         int,
         ROUNDS,
-        "examples in an evaluation batch; small ones are joined",
+        "examples in an evaluation batch; small batches are joined",
         rule=POSITIVE,
     )
     eval_clients: str = _setting(
         str,
         ROUNDS,
-        "clients evaluate on validation and test data, on validation data only, or as the task needs",
+        "always: clients validate and test; valid: they validate only; auto: they test where the task needs it",
         choices=("always", "valid", "auto"),
     )
     labeled_acc: bool = _setting(
@@ -129,7 +138,7 @@ class Config:
     lr_signal: str = _setting(
         str,
         LEARNING,
-        "whose validation lowers lr: each client's own, or the global model's for all",
+        "whose validation lowers lr. client: each client's own; server: the global model's, for all",
         choices=("client", "server"),
     )
     wd: float = _setting(
@@ -143,7 +152,7 @@ class Config:
     equalize: str = _setting(
         str,
         LEARNING,
-        "RandAugment's equalize: the original's does nothing",
+        "RandAugment's equalize. identity: does nothing, as in the original; real: as its name says",
         choices=("identity", "real"),
     )
     confidence: float = _setting(
@@ -171,29 +180,28 @@ class Config:
     l1_thres: float = _setting(float, FEDMATCH, "elements of psi up to this count as 0", rule=NOT_NEGATIVE)
     delta_thres: float = _setting(float, FEDMATCH, "changes up to this are not sent", rule=NOT_NEGATIVE)
     num_helpers: int = _setting(int, FEDMATCH, "helpers that a client receives", rule=NOT_NEGATIVE)
-    helper_interval: int = _setting(int, FEDMATCH, "helpers are sent every so many rounds", rule=POSITIVE)
+    helper_interval: int = _setting(
+        int,
+        FEDMATCH,
+        "helpers are sent every so many rounds",
+        rule=POSITIVE,
+        original="h_interval",
+    )
     icc_rows: str = _setting(
         str,
         FEDMATCH,
-        "unlabelled rows that inter-client consistency looks at",
+        "unlabelled rows that inter-client consistency looks at: confident ones, or all",
         choices=("confident", "all"),
     )
     s2c_content: str = _setting(
         str,
         FEDMATCH,
-        "what a client receives: all weights, or those that the cost counts",
+        "what a client receives. full: all weights; counted: those that the cost counts",
         choices=("full", "counted"),
     )
     no_icc: bool = _setting(bool, FEDMATCH, "ablation: no inter-client consistency, so no helpers")
     no_decomposition: bool = _setting(bool, FEDMATCH, "ablation: one set of parameters for both losses")
     ablate_eval: bool = _setting(bool, FEDMATCH, "also test the global model with sigma only and with psi only")
-    init_weights: str | None = _setting(
-        str,
-        FEDMATCH,
-        "starting weights: .npz with sigma_0 .. sigma_8, or the original's init_sig.npy",
-        optional=True,
-        input_path=True,
-    )
     probe_image: str | None = _setting(
         str,
         FEDMATCH,
@@ -216,7 +224,7 @@ class Config:
     workers: int | None = _setting(
         int,
         MACHINE,
-        "CPU worker processes",
+        "CPU worker processes; unset: what fits this machine's cores",
         rule=POSITIVE,
         optional=True,
         may_change=True,
@@ -225,7 +233,7 @@ class Config:
     threads_per_worker: int | None = _setting(
         int,
         MACHINE,
-        "threads of a CPU worker; results may depend on it",
+        "threads of a CPU worker, on which results may depend; unset: what fits this machine's cores",
         rule=POSITIVE,
         optional=True,
         of_machine=True,
@@ -341,17 +349,17 @@ class Config:
     @property
     def has_global_model(self) -> bool:
         """Whether clients share anything."""
-        return ALGORITHMS[self.algorithm].has_global_model
+        return algorithm_of(self.model).has_global_model
 
     @property
     def decomposed(self) -> bool:
         """Whether the network has sigma and psi, or one plain set of parameters."""
-        return ALGORITHMS[self.algorithm].decomposed and not self.no_decomposition
+        return algorithm_of(self.model).decomposed and not self.no_decomposition
 
     @property
     def uses_helpers(self) -> bool:
         """Whether clients receive other clients' parameters."""
-        return ALGORITHMS[self.algorithm].has_helpers and not self.no_icc and self.num_helpers > 0
+        return algorithm_of(self.model).has_helpers and not self.no_icc and self.num_helpers > 0
 
     @property
     def clients_per_round(self) -> int:
@@ -361,14 +369,16 @@ class Config:
 
 def make_config(task: str, **given: Any) -> Config:
     """A Config for the task: what is given, and the tables' values for the rest."""
+    names = {alias: name for name, setting in settings().items() for alias in setting.aliases}
+    given = {names.get(name, name): value for name, value in given.items()}
     unknown = sorted(set(given) - set(settings()))
     if unknown:
         raise ConfigError(f"expected names of settings, received {', '.join(unknown)}")
     for name in ("profile", "model"):  # they choose the table, so they are checked before it is used
         if name in given:
             check_value(flag(name), given[name], settings()[name])
-    learner = parts_of(given.get("model", "fedmatch"))[1]
-    values = {**defaults(*parse_task(task), given.get("profile", "official"), learner), "task": task, **given}
+    values = defaults(*parse_task(task), given.get("profile", "official"))
+    values.update({**learner_of(given.get("model", values["model"])).defaults, "task": task, **given})
     values.setdefault("frac_clients", 1.0 if values["num_clients"] <= 10 else 0.05)
     return Config(**values)
 

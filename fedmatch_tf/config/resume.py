@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedmatch_tf.config.models import LEARNERS
+from fedmatch_tf.config.models import learner_of
 from fedmatch_tf.config.record import Config, make_config, settings
 from fedmatch_tf.config.rules import ConfigError, flag
 
@@ -18,11 +18,8 @@ OF_MACHINE = frozenset(name for name, setting in settings().items() if setting.o
 
 def recorded_config(values: Mapping[str, Any]) -> Config:
     """The Config that a run's files have. Earlier versions of this program had fewer settings, or other names."""
-    names = {alias: name for name, setting in settings().items() for alias in setting.aliases}
-    values = {names.get(name, name): value for name, value in values.items()}
-    if isinstance(values.get("gpu"), list):
-        values["gpu"] = tuple(values["gpu"])
-    return make_config(**values)
+    gpu = values.get("gpu")
+    return make_config(**{**values, "gpu": tuple(gpu) if isinstance(gpu, list) else gpu})
 
 
 def continued(recorded: Config, given: Mapping[str, Any]) -> Config:
@@ -50,7 +47,7 @@ def continued(recorded: Config, given: Mapping[str, Any]) -> Config:
 
 def with_absolute_paths(config: Config) -> Config:
     """The config as it means the same from every directory; results stay where --output-path says."""
-    return dataclasses.replace(config, **_absolute(dataclasses.asdict(config)))
+    return dataclasses.replace(config, **_absolute({name: getattr(config, name) for name in INPUT_PATHS}))
 
 
 def _absolute(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,6 +61,6 @@ def _depends_on_end(config: Config) -> str:
     """Why a round of this run depends on how many there are; empty if it doesn't."""
     if config.num_steps > 1:
         return "rounds are spread over the streaming steps"
-    if LEARNERS[config.learner].depends_on_end:
+    if learner_of(config.model).depends_on_end:
         return f"the loss of {config.learner} may depend on the share of rounds that is done"
     return ""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
-from fedmatch_tf.config.models import ALGORITHMS, LEARNERS, algorithms_with
+from fedmatch_tf.config.models import ALGORITHMS, AlgorithmEntry, algorithm_of, learner_of
 from fedmatch_tf.config.tables import DATASETS, KINDS, SCENARIOS, SMALLEST_IMAGE
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ class Setting(NamedTuple):
     may_change: bool = False  # when a run goes on: no result depends on it
     of_machine: bool = False  # says where and how a run is worked on, not which run it is
     input_path: bool = False  # a file or folder that the run reads
-    aliases: tuple[str, ...] = ()  # other names: the original's, or those of earlier versions of this program
+    aliases: tuple[str, ...] = ()  # other names on the command line and in files of earlier versions of this program
+    original: str | None = None  # its name among the options in the original's logs, where that differs
 
 
 POSITIVE = Rule("greater than 0", lambda value: value > 0)
@@ -133,16 +135,17 @@ def _check_rounds(config: Config) -> None:
         )
     if config.scenario == "ls" and config.batch_size_server < 1:
         raise ConfigError(f"--batch-size-server: expected at least 1 with {config.task}, received 0")
-    if config.scenario == "ls" and config.num_epochs_server == 0 and not LEARNERS[config.learner].uses_true_labels:
+    if config.scenario == "ls" and config.num_epochs_server == 0 and not learner_of(config.model).uses_true_labels:
         raise ConfigError(
             f"--num-epochs-server: expected at least 1 with --task {config.task}, received 0: nobody would see a label"
         )
 
 
 def _check_model(config: Config) -> None:
-    for name in ("no_icc", "no_decomposition", "ablate_eval"):
-        if getattr(config, name) and name not in ALGORITHMS[config.algorithm].reads:
-            raise ConfigError(f"{flag(name)}: is for --model {algorithms_with(name)}, received {config.model}")
+    for algorithm, entry in ALGORITHMS.items():
+        for name in _own_settings(config, entry) - _own_settings(config, algorithm_of(config.model)):
+            if getattr(config, name) is True:  # an ablation of another algorithm
+                raise ConfigError(f"{flag(name)}: is for --model {algorithm}, received {config.model}")
     if config.ablate_eval and config.no_decomposition:
         raise ConfigError(
             "--ablate-eval: tests sigma and psi apart, which --no-decomposition leaves out; use one of them"
@@ -174,10 +177,16 @@ def without_effect(config: Config) -> set[str]:
     """Settings that this run never looks at."""
     names = {"batch_size_server", "num_epochs_server"} if config.scenario == "lc" else set()
     for entry in ALGORITHMS.values():
-        names |= entry.reads - ALGORITHMS[config.algorithm].reads
-    names |= LEARNERS[config.learner].ignores
+        names |= _own_settings(config, entry) - _own_settings(config, algorithm_of(config.model))
+    names |= learner_of(config.model).ignores
     if not config.decomposed:
         names |= {"psi_factor", "lambda_l1", "lambda_l2", "l1_thres"}
     if not config.uses_helpers:
         names |= {"helper_interval", "lambda_i", "icc_rows"} | ({"num_helpers"} if config.num_helpers else set())
     return names
+
+
+def _own_settings(config: Config, entry: AlgorithmEntry) -> frozenset[str]:
+    """The settings that this algorithm looks at, and not every other."""
+    groups = {field.name: field.metadata["setting"].group for field in dataclasses.fields(config)}
+    return entry.reads | {name for name, group in groups.items() if group == entry.group}

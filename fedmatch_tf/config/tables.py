@@ -131,11 +131,9 @@ PAPER_SPLIT: dict[str, dict[str, int]] = {
     "fmnist": {"num_test": 3500, "num_valid": 3500},  # 63,000 remain
 }
 
-BY_LEARNER: dict[str, dict[str, Any]] = {"fixmatch": {"confidence": 0.85}}
 
-
-def defaults(scenario: str, kind: str, dataset: str, profile: str, learner: str) -> dict[str, Any]:
-    """The value of every setting but the task, and `frac_clients`, which follows from the number of clients."""
+def defaults(scenario: str, kind: str, dataset: str, profile: str) -> dict[str, Any]:
+    """The value of every setting but the task, the model, and `frac_clients`, which follows from the clients."""
     values = {**COMMON, **BY_SCENARIO[scenario], **BY_DATASET[dataset]}
     if scenario == "ls" and dataset in LABELS_AT_SERVER:
         values["labels_per_class"] = LABELS_AT_SERVER[dataset]
@@ -144,5 +142,10 @@ def defaults(scenario: str, kind: str, dataset: str, profile: str, learner: str)
     values.update({**BY_PROFILE[profile], "profile": profile})
     if profile == "paper":
         values.update(PAPER_SPLIT.get(dataset, {}))
-    values.update(BY_LEARNER.get(learner, {}))
     return values
+
+
+def is_fixed(name: str) -> bool:
+    """Whether a setting has the same default for every task and profile, which is then in COMMON."""
+    others = (*BY_SCENARIO.values(), *BY_DATASET.values(), STREAMING, *BY_PROFILE.values())
+    return name in COMMON and not any(name in table for table in others)

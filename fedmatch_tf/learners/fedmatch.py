@@ -31,7 +31,8 @@ class FedMatch:
     """Compiled steps on one decomposed model; without decomposition, both losses train the one set of parameters."""
 
     def __init__(self, config: Config, model: Any, augment: Any, proximal_weight: float = 0.0) -> None:
-        """The loss has no proximal term, whatever its weight."""
+        if proximal_weight:
+            raise ValueError(f"expected an algorithm without a proximal term, received a weight of {proximal_weight}")
         self._config, self._model, self._augment = config, model, augment
         self._sigmas, self._psis = networks.sigmas(model), networks.psis(model)
         self._unsupervised = self._psis or self._sigmas  # what unlabelled images train

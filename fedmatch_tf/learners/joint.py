@@ -39,7 +39,7 @@ class JointLearner:
         self.server_step = compiled(partial(self._on_labeled, proximal=False), labeled, jit_compile=config.xla or None)
 
     def labeled_loss(self, y: tf.Tensor, probs: tf.Tensor, share_done: tf.Tensor) -> tf.Tensor:
-        """L_s of predictions on labelled images; cross-entropy unless a method says otherwise."""
+        """L_s of predictions on labelled images; cross-entropy unless a learner says otherwise."""
         return losses.cross_entropy(y, probs)
 
     def unlabeled_loss(self, x: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:

@@ -8,8 +8,8 @@ from typing import Any, Callable, NamedTuple, Protocol
 import numpy as np
 import tensorflow as tf
 
-from fedmatch_tf.config import LEARNERS, Config
-from fedmatch_tf.config.models import load
+from fedmatch_tf.config import Config
+from fedmatch_tf.config.models import learner_of, load
 
 
 class Batch(NamedTuple):
@@ -59,7 +59,7 @@ def make_learner(config: Config, model: Any, augment: Any, proximal_weight: floa
         augment: (images uint8 [n, h, w, c], rows [k], seed int32 [2]) -> those rows as their strong view.
         proximal_weight: mu of a client's term mu / 2 |theta - received|^2; 0: there is none.
     """
-    learner: Learner = load(LEARNERS[config.learner].where)(config, model, augment, proximal_weight)
+    learner: Learner = load(learner_of(config.model).where)(config, model, augment, proximal_weight)
     return learner
 
 

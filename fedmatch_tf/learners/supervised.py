@@ -1,4 +1,4 @@
-"""SL, the upper bound: all data with their true labels, those that other methods see without labels included."""
+"""SL, the upper bound: all data with their true labels, those included that other learners see without labels."""
 
 from __future__ import annotations
 

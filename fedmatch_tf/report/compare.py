@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from matplotlib.figure import Figure
 
 from data.errors import DataError
-from fedmatch_tf.config import ConfigError, make_config
+from fedmatch_tf.config import ConfigError, make_config, settings
 from fedmatch_tf.report import page, plots, results
 from fedmatch_tf.report.results import Result
 from fedmatch_tf.report.tables import Table
@@ -33,8 +33,6 @@ class Original(NamedTuple):
     clients: Mapping[int, Mapping[str, Sequence[float]]]  # valid_loss, valid_acc, test_loss, test_acc of each
 
 
-# Our name of a setting -> the original's, where they differ.
-NAMES = {"arch": "archi", "labels_per_class": "num_labels_per_class", "helper_interval": "h_interval"}
 _COMPARED = """
     task model arch seed num_clients num_rounds frac_clients labels_per_class num_test num_valid lr lr_patience
     lr_factor wd num_epochs_client num_epochs_server batch_size_client batch_size_server batch_size_test num_helpers
@@ -185,11 +183,11 @@ def clients_table(ours: Sequence[Result], theirs: Original) -> Table:
 def settings_table(result: Result, theirs: Original) -> Table:
     """Every setting that differs between ours, the original's run and the two profiles."""
     task = str(result.settings["task"])
-    known = task.split("-")[2] in ("c10", "fmnist", "covid")  # the paper's datasets
-    of_paper = make_config(task, profile="paper") if known else None
+    in_paper = task.split("-")[2] in ("c10", "fmnist", "covid")  # the paper's datasets
+    of_paper = make_config(task, profile="paper") if in_paper else None
     rows = []
     for name in COMPARED:
-        mine, other = result.settings[name], theirs.options.get(NAMES.get(name, name), "")
+        mine, other = result.settings[name], theirs.options.get(settings()[name].original or name, "")
         paper = getattr(of_paper, name) if of_paper else ""
         same = (
             isinstance(mine, (int, float))

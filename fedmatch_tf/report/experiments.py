@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from fedmatch_tf.config import LEARNERS, Config, ConfigError, flag, make_config, settings
+from fedmatch_tf.config import Config, ConfigError, flag, make_config, settings
+from fedmatch_tf.config.models import learner_of
 from fedmatch_tf.simulation.scoring import clients_test
 
 SSL = ("fedavg-uda", "fedprox-uda", "fedavg-fixmatch", "fedprox-fixmatch")
@@ -111,8 +112,7 @@ def hours(config: Config) -> float:
     size = DATASET_SIZES.get(config.dataset, 10000) - config.num_test - config.num_valid
     share = size / config.num_clients / config.num_steps
     tests = config.num_valid + (config.num_test if clients_test(config) else 0)
-    passes = LEARNERS[config.learner].passes
-    client = TRAINING * share * passes * config.num_epochs_client + tests
+    client = TRAINING * share * learner_of(config.model).passes * config.num_epochs_client + tests
     server = TRAINING * 10 * config.labels_per_class if config.scenario == "ls" else 0.0
     images = config.num_rounds * (config.clients_per_round * client + server + config.num_test)
     return images * GFLOP[config.arch] * (config.image_size / 32) ** 2 / RATE / 3600

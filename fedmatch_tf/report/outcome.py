@@ -10,9 +10,11 @@ from fedmatch_tf.report.results import read
 from fedmatch_tf.runs.display import duration
 
 
-def summary(folder: Path) -> str:
+def describe(folder: Path) -> str:
     """The result of the run in this folder as a small table."""
     result = read(folder)
+    if not result.lines:
+        return f"  no result: {result.remark}"
     lines, config = result.lines, Config(**result.settings)
     best = max(lines, key=lambda line: line["test_acc"])
     mean = {way: sum(line[way]["sum"] for line in lines) / len(lines) for way in ("s2c", "c2s")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from fedmatch_tf.config.models import ALGORITHMS, parts_of
+from fedmatch_tf.config.models import algorithm_of
 
 
 class Reported(NamedTuple):
@@ -59,8 +59,9 @@ fedprox-uda         74.24 0.25        80.11 0.18
 fedprox-fixmatch    70.02 0.28        72.15 0.14
 fedmatch            78.67 0.23        84.32 0.11
 """
-# FedMatch's costs, to a client and from it; those of other models with a global model are 1.
-_COSTS = {
+_NOT_GIVEN: tuple[float | None, float | None] = (None, None)
+# FedMatch's costs, to a client and from it; models that send everything cost 1.
+_COSTS: dict[tuple[str, str], tuple[float | None, float | None]] = {
     ("lc-biid-c10", "fedmatch"): (0.79, 0.46),
     ("ls-biid-c10", "fedmatch"): (0.45, 0.22),
     ("lc-bimb-c10", "fedmatch"): (0.85, 0.49),
@@ -105,10 +106,11 @@ def _all() -> dict[tuple[Any, ...], Reported]:
 
 
 def _cost(task: str, model: str) -> tuple[float | None, float | None]:
-    if (task, model) in _COSTS:
-        return _COSTS[task, model]
-    shared = ALGORITHMS[parts_of(model)[0]].has_global_model and not task.endswith("covid")
-    return (1.0, 1.0) if shared else (None, None)
+    entry = algorithm_of(model)
+    all_is_sent = entry.has_global_model and not entry.decomposed and not task.endswith("covid")
+    if all_is_sent:
+        return 1.0, 1.0
+    return _COSTS.get((task, model), _NOT_GIVEN)
 
 
 def _key(
@@ -130,8 +132,9 @@ _OWN_LABELS = {"lc": 5, "ls": 100, "ls-biid-covid": 50}
 def reported(settings: Mapping[str, Any]) -> Reported | None:
     """The paper's value for a run with these settings; None if it has none (an ablation, another number of clients)."""
     task, labels = settings["task"], settings["labels_per_class"]
-    needs_helpers = ALGORITHMS[parts_of(settings["model"])[0]].has_helpers
-    helped = not needs_helpers or (settings["num_helpers"] == 2 and not settings["no_icc"])
+    helped = not algorithm_of(settings["model"]).has_helpers or (
+        settings["num_helpers"] == 2 and not settings["no_icc"]
+    )
     if not helped or settings["num_clients"] != (100 if task.endswith("c10") else 10):
         return None
     own = labels == _OWN_LABELS.get(task, _OWN_LABELS[task[:2]])

@@ -172,7 +172,7 @@ def _parts(group: Group) -> Figure:
 
 
 def _labeled_acc(label: str, lines: Sequence[Mapping[str, Any]]) -> Figure:
-    figure, axes = new(f"Accuracy on labelled data around unsupervised phases, {label}")
+    figure, axes = new(f"Accuracy on labelled data before and after unsupervised steps, {label}")
     tracked = [line for line in lines if "labeled_acc" in line]
     rounds = [line["round"] + 1 for line in tracked]
     for number, when in enumerate(("before", "after")):

@@ -15,7 +15,7 @@ from fedmatch_tf.config.resume import INPUT_PATHS, MAY_CHANGE, OF_MACHINE, with_
 from fedmatch_tf.report import results
 from fedmatch_tf.report.build import report
 from fedmatch_tf.report.experiments import EXPERIMENTS, changed, configs, hours
-from fedmatch_tf.report.outcome import summary
+from fedmatch_tf.report.outcome import describe
 from fedmatch_tf.runs.display import Progress, duration
 from fedmatch_tf.runs.partition_folder import partition_spec
 
@@ -95,12 +95,12 @@ def reproduce(name: str, seeds: int, given: Mapping[str, Any], quiet: bool, prog
         print(f"{about}, seed {config.seed}: {state}", file=sys.stderr, flush=True)
         if existing is None:
             folders.append(str(train(config, quiet, progress)))
-            print(summary(Path(folders[-1])))
+            print(describe(Path(folders[-1])))
         else:
             folders.append(existing.folder)
             if not _is_done(existing):
                 how = {name: value for name, value in given.items() if name in MAY_CHANGE and name not in INPUT_PATHS}
-                print(summary(resume(Path(existing.folder), how, quiet, progress)))
+                print(describe(resume(Path(existing.folder), how, quiet, progress)))
     return report(_literal(folders), Path(runs[0].output_path))
 
 

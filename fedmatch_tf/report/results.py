@@ -132,7 +132,7 @@ def _read_rounds(path: Path, num_clients: int) -> tuple[list[dict[str, Any]], st
 
 
 def _check_numbers(entry: Mapping[str, Any]) -> None:
-    """Raises unless shares are between 0 and 1, other figures finite, and those there that every round has."""
+    """Raises unless every figure of a round is there, shares are between 0 and 1, and the others are finite."""
     shares = {name: entry[name] for name in _SHARES}
     shares.update({name: entry[name] for name in _MORE_SHARES if name in entry})
     if "labeled_acc" in entry:

@@ -39,7 +39,7 @@ def accuracy_table(summaries: Sequence[Summary]) -> Table:
             "S2C (%)": percent(summary.s2c),
             "C2S (%)": percent(summary.c2s),
             "paper S2C, C2S (%)": "",
-            "MB per client's round": number(summary.megabytes, 1),
+            "MB per client and round": number(summary.megabytes, 1),
             "time (min)": number(summary.minutes, 1),
         }
         if (paper := summary.paper) is not None:

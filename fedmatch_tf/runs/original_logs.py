@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedmatch_tf.config import SCENARIOS, Config
+from fedmatch_tf.config import SCENARIOS, Config, settings
 from fedmatch_tf.runs.atomic import write_text
 from fedmatch_tf.runs.records import mean_cost
 from fedmatch_tf.simulation.records import ClientRecord, RoundRecord
@@ -95,9 +95,7 @@ def original_options(config: Config, folder: Path, check_pts: Path) -> dict[str,
         **dataclasses.asdict(config),
         "work_type": "train",
         "scenario": SCENARIOS[config.scenario],
-        "archi": config.arch,
-        "num_labels_per_class": config.labels_per_class,
-        "h_interval": config.helper_interval,
+        **{setting.original: getattr(config, name) for name, setting in settings().items() if setting.original},
         "log_dir": str(folder),
         "check_pts": str(check_pts),
     }

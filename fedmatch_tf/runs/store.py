@@ -77,7 +77,9 @@ class DiskStore:
         Whatever else is in the folder, such as what a killed process left, goes with the first call.
         """
         if not self._tidy:
-            named = {file_name(client, files[client]["version"]) for files in checkpoints for client in _known(files)}
+            named = {
+                file_name(client, files[client]["version"]) for files in checkpoints for client in _with_file(files)
+            }
             for path in self._folder.iterdir():
                 if path.name not in named:
                     path.unlink()
@@ -102,7 +104,7 @@ class WriteBehind:
         self._memory: dict[int, Held] = {}
         self._changed: dict[int, Held] = {}
         self._lock = Lock()  # of memory, between one who puts and one who writes
-        for client in _known(disk.files()) if keep_all else ():
+        for client in _with_file(disk.files()) if keep_all else ():
             held = disk.get(client)
             assert held is not None
             self._memory[client] = held._replace(params=Params(*(part.copy() for part in held.params)))
@@ -138,7 +140,7 @@ def file_name(client: int, version: int) -> str:
     return f"{client}-{version}.npy"
 
 
-def _known(files: np.ndarray) -> list[int]:
+def _with_file(files: np.ndarray) -> list[int]:
     """The clients that have a file."""
     return np.flatnonzero(files["version"]).tolist()  # type: ignore[no-any-return]
 
@@ -154,7 +156,7 @@ _HEADER = 128  # bytes of an .npy file of an empty vector
 
 def check_files(folder: Path, files: np.ndarray) -> None:
     """Raises DamagedFile unless every file is there and is what was written."""
-    for client in _known(files):
+    for client in _with_file(files):
         path = folder / file_name(client, files[client]["version"])
         try:
             vector = _mapped(path)

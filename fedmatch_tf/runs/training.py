@@ -116,12 +116,12 @@ class _Traced:
 
 
 def _lacks_confusion(run: Run) -> bool:
-    """Whether it isn't written yet what the global model takes test images for, though there is a global model."""
+    """Whether the confusion matrix of the global model is still to be written."""
     return run.config.has_global_model and not (run.folder / CONFUSION).exists()
 
 
 def _write_confusion(run: Run, backend: Backend, counts: Mapping[str, Any] | None) -> None:
-    """What the final global model takes test images for, where there is a global model."""
+    """Writes the confusion matrix of the final global model, if there is one."""
     if run.config.has_global_model:
         (matrix,) = backend.map([ConfusionTask(run.state.params)])
         names = counts["class_names"] if counts else [str(number) for number in range(len(matrix))]

@@ -80,8 +80,8 @@ class Crew:
 
     def __init__(self, config: Config, backend: Backend) -> None:
         self._config, self._backend = config, backend
-        self._unscored: list[EvalTask] = []  # scores of clients' models that are still to be worked out
-        self._scored: list[EvalResult] = []  # those that are, since they were last asked for
+        self._unscored: list[EvalTask] = []  # scores of clients' models that no worker has taken yet
+        self._scored: list[EvalResult] = []  # scores of clients' models that nobody has asked for yet
         self._ahead: tuple[ServerTask, ServerResult] | None = None  # an epoch that was run ahead
 
     def train_clients(self, round_num: int, tasks: Iterable[ClientTask]) -> list[ClientResult]:
@@ -101,7 +101,7 @@ class Crew:
     def train_server(self, task: ServerTask) -> ServerResult:
         """The server's epoch, which may have been run ahead."""
         ahead, self._ahead = self._ahead, None
-        if ahead is not None and (ahead[0].round_num, ahead[0].epoch) == (task.round_num, task.epoch):
+        if ahead is not None and ahead[0]._replace(params=task.params) == task and ahead[0].params is task.params:
             return ahead[1]
         (result,) = self._backend.map([task])
         return result  # type: ignore[no-any-return]

@@ -15,7 +15,6 @@ from fedmatch_tf.simulation import server
 from fedmatch_tf.simulation.crew import Backend, Crew
 from fedmatch_tf.simulation.records import RoundRecord, round_record
 from fedmatch_tf.simulation.store import Store
-from fedmatch_tf.simulation.tasks import GLOBAL
 
 
 def run(
@@ -38,9 +37,8 @@ def run(
         neighbours.update(server.embeddings_of(updates))  # line 8; line 13
         state = server.aggregate(algorithm, state, updates)  # lines 10 and 11; line 15
         # Not in the paper's listing: test the global model; validation losses decide on learning rates.
-        scores |= crew.score(round_num, server.global_models(config, state), server.next_epoch(config, state))
+        scores |= server.score(config, crew, state)
         server.keep(config, algorithm, store, results, scores)
-        if config.lr_signal == "server":
-            state = state._replace(plateau=server.next_lr(config, state.plateau, scores[GLOBAL, "valid"]))
+        state = server.end_round(config, state, scores)
         step, seconds = server.task_step(config, round_num), time.monotonic() - begin
         yield round_record(round_num, step, results, helpers, scores, seconds), state

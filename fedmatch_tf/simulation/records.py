@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from fedmatch_tf.core.wire import Cost
 from fedmatch_tf.simulation.scoring import Scores
-from fedmatch_tf.simulation.tasks import GLOBAL, SERVER, ClientResult, Score, client_model
+from fedmatch_tf.simulation.tasks import GLOBAL, GLOBAL_PSI, GLOBAL_SIGMA, SERVER, ClientResult, Score, client_model
 
 
 class ClientRecord(NamedTuple):
@@ -51,14 +51,13 @@ def round_record(
     steps = [step for result in results for step in result.steps]
     rows = sum(step.num_rows for step in steps)
     confident = sum(len(step.confident_rows) for step in steps)
-    parts = {"sigma": GLOBAL._replace(part="sigma"), "psi": GLOBAL._replace(part="psi")}
     return RoundRecord(
         round_num=round_num,
         task_step=task_step,
         clients=tuple(_client_record(result, scores) for result in results),
         global_test=scores.get((GLOBAL, "test")) or _mean_local_test(results, scores),
         global_valid=scores.get((GLOBAL, "valid")),
-        part_tests={name: scores[key, "test"] for name, key in parts.items() if (key, "test") in scores},
+        part_tests={key.part: scores[key, "test"] for key in (GLOBAL_SIGMA, GLOBAL_PSI) if (key, "test") in scores},
         server_valid=scores.get((SERVER, "valid")),
         server_test=scores.get((SERVER, "test")),
         confident=confident / rows if rows else 0.0,

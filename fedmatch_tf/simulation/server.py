@@ -24,7 +24,18 @@ from fedmatch_tf.core.schedule import Plateau
 from fedmatch_tf.simulation.crew import Crew, ToScore
 from fedmatch_tf.simulation.scoring import Scores, client_splits
 from fedmatch_tf.simulation.store import Held, Store
-from fedmatch_tf.simulation.tasks import GLOBAL, SERVER, ClientResult, ClientTask, Score, ServerTask, client_model
+from fedmatch_tf.simulation.tasks import (
+    GLOBAL,
+    GLOBAL_PSI,
+    GLOBAL_SIGMA,
+    SERVER,
+    ClientResult,
+    ClientTask,
+    Score,
+    ServerTask,
+    Split,
+    client_model,
+)
 
 
 def initial_state(config: Config, params: Params) -> ServerState:
@@ -48,7 +59,7 @@ def train(config: Config, crew: Crew, state: ServerState, round_num: int) -> tup
     return state, scores
 
 
-def next_epoch(config: Config, state: ServerState) -> ServerTask | None:
+def _next_epoch(config: Config, state: ServerState) -> ServerTask | None:
     """The server's first epoch of the next round, if it needs nothing that scores of this round would say."""
     if _num_epochs(config) == 0 or state.rounds_done == config.num_rounds or config.lr_signal == "server":
         return None
@@ -110,17 +121,27 @@ def embeddings_of(updates: Sequence[Update]) -> dict[int, np.ndarray]:
     return {update.client: update.embedding for update in updates if update.embedding is not None}
 
 
-def global_models(config: Config, state: ServerState) -> list[ToScore]:
-    """The global model, if there is one, and its two parts if the run asks for them."""
-    if not config.has_global_model:
-        return []
-    theta = state.params.theta(config.l1_thres)
-    models = [ToScore(GLOBAL, theta, ("test", "valid") if config.lr_signal == "server" else ("test",))]
+def score(config: Config, crew: Crew, state: ServerState) -> Scores:
+    """The scores of the round's clients and of the global model, if there is one; of its parts if the run asks for it.
+
+    Workers may run the server's next epoch meanwhile.
+    """
+    models = []
+    if config.has_global_model:
+        splits: tuple[Split, ...] = ("test", "valid") if config.lr_signal == "server" else ("test",)
+        models.append(ToScore(GLOBAL, state.params.theta(config.l1_thres), splits))
     if config.ablate_eval:
         sigma, psi = state.params
-        models.append(ToScore(GLOBAL._replace(part="sigma"), sigma, ("test",)))
-        models.append(ToScore(GLOBAL._replace(part="psi"), hard_threshold(psi, config.l1_thres), ("test",)))
-    return models
+        models.append(ToScore(GLOBAL_SIGMA, sigma, ("test",)))
+        models.append(ToScore(GLOBAL_PSI, hard_threshold(psi, config.l1_thres), ("test",)))
+    return crew.score(state.rounds_done - 1, models, beside=_next_epoch(config, state))
+
+
+def end_round(config: Config, state: ServerState, scores: Scores) -> ServerState:
+    """The state for the next round: the global model's validation may decide on everybody's learning rate."""
+    if config.lr_signal == "client":
+        return state
+    return state._replace(plateau=next_lr(config, state.plateau, scores[GLOBAL, "valid"]))
 
 
 def next_lr(config: Config, plateau: Plateau, valid: Score | None) -> Plateau:

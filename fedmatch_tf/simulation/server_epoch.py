@@ -25,4 +25,4 @@ def train_epoch(config: Config, model: Any, learner: Learner, labeled: Examples,
     check_finite(steps, name_of(task))
     params = networks.read(model)
     check_result(params, name_of(task))
-    return ServerResult(params, steps)
+    return ServerResult(params)

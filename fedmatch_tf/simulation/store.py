@@ -1,4 +1,4 @@
-"""What is kept of the clients between their rounds; where, is for others to say (runs/store.py)."""
+"""What is kept of the clients between their rounds. Stores are in runs/store.py."""
 
 from __future__ import annotations
 

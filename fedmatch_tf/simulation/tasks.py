@@ -47,6 +47,7 @@ class ModelKey(NamedTuple):
 
 
 SERVER, GLOBAL = ModelKey(Owner.SERVER), ModelKey(Owner.GLOBAL)
+GLOBAL_SIGMA, GLOBAL_PSI = ModelKey(Owner.GLOBAL, part="sigma"), ModelKey(Owner.GLOBAL, part="psi")
 
 
 def client_model(client: int) -> ModelKey:
@@ -108,7 +109,6 @@ class ServerResult(NamedTuple):
     """What comes back from a server's epoch."""
 
     params: Params
-    steps: tuple[Step, ...]
 
 
 class EvalTask(NamedTuple):

@@ -8,7 +8,18 @@ from typing import Any
 
 import pytest
 
-from fedmatch_tf.config import DATASETS, KINDS, MODELS, PROFILES, SCENARIOS, ConfigError, make_config, without_effect
+from fedmatch_tf.config import (
+    DATASETS,
+    KINDS,
+    MODELS,
+    PROFILES,
+    SCENARIOS,
+    ConfigError,
+    make_config,
+    settings,
+    without_effect,
+)
+from fedmatch_tf.config.models import ALGORITHMS, LEARNERS
 from fedmatch_tf.config.resume import INPUT_PATHS, MAY_CHANGE, OF_MACHINE, recorded_config
 
 BOTH = {
@@ -223,3 +234,12 @@ def test_what_is_fedmatchs_own_has_no_effect_on_baselines() -> None:
     assert {"lambda_i", "lambda_a", "delta_thres", "psi_factor", "probe_image", "num_helpers", "s2c_content"} <= own
     assert not {"mu", "lambda_u", "confidence", "lambda_s"} & own
     assert {"mu", "confidence"} <= without_effect(make_config("ls-biid-c10", model="fedavg-uda"))
+
+
+def test_entries_of_models_name_settings_that_exist() -> None:
+    groups = {setting.group for setting in settings().values()}
+    for entry in ALGORITHMS.values():
+        assert entry.reads <= set(settings())
+        assert entry.group is None or entry.group in groups
+    for learner in LEARNERS.values():
+        assert learner.ignores | set(learner.defaults) <= set(settings())

@@ -17,6 +17,7 @@ import pytest
 from fedmatch_tf.config import ConfigError, make_config
 from fedmatch_tf.report import results, tables
 from fedmatch_tf.report.build import report
+from fedmatch_tf.report.outcome import describe
 from fedmatch_tf.report.paper import reported
 from fedmatch_tf.report.summary import band, mean, summarise
 from fedmatch_tf.runs.tensorboard import NAME, ScalarLog
@@ -389,7 +390,7 @@ def test_scalars_are_read_back_by_tensorboard(tmp_path: Path) -> None:
     events.Reload()
     assert [(event.step, event.value) for event in events.Scalars("accuracy/global")] == [(1, 0.25), (2, 0.5)]
     assert [event.value for event in events.Scalars("accuracy/clients")] == [0.75]
-    assert [event.value for event in events.Scalars("labeled_accuracy/after")] == [0.25]
+    assert [event.value for event in events.Scalars("labeled_acc/after")] == [0.25]
     assert {"s2c/sum", "c2s/psi", "learning_rate", "pseudo_labels/confident"} <= set(events.Tags()["scalars"])
     ScalarLog(tmp_path / "tensorboard", [line(0, 0.125)])  # a run that goes on writes its file anew
     assert [path.name for path in (tmp_path / "tensorboard").iterdir()] == [NAME]
@@ -441,3 +442,23 @@ def test_the_page_works_in_a_browser(tmp_path: Path) -> None:
         assert browser.get_log("browser") == []
     finally:
         browser.quit()
+
+
+def test_fedmatch_comes_before_what_it_is_compared_with_which_is_in_the_order_of_the_papers_tables(
+    tmp_path: Path,
+) -> None:
+    for model in ("local-sl", "fedavg-fixmatch", "fedmatch", "fedavg-sl"):
+        write_run(tmp_path / model, [0.5], model=model)
+    write_run(tmp_path / "other", [0.5], task="lc-bimb-c10")
+    labels = [group.label for group in groups_of(tmp_path)]
+    models = ["fedmatch", "fedavg-sl", "fedavg-fixmatch", "local-sl"]
+    assert labels == [*(f"lc-biid-c10: {model}" for model in models), "lc-bimb-c10: fedmatch"]
+
+
+def test_a_runs_outcome_has_its_last_and_best_accuracy_beside_the_papers(tmp_path: Path) -> None:
+    text = describe(write_run(tmp_path / "run", [0.1, 0.5, 0.25]))
+    assert "25.00 % at the end, best 50.00 % in round 2" in text
+    assert "52.13" in text  # FedMatch in table 1
+    assert "133 % of one parameter set per round, 2.0 MB" in text  # 2, 1 and 1
+    (tmp_path / "run" / "config.json").write_text("{")
+    assert "no result: config.json" in describe(tmp_path / "run")

@@ -25,6 +25,7 @@ from fedmatch_tf.config import ConfigError, make_config
 from fedmatch_tf.config.resume import continued
 from fedmatch_tf.core import schedule
 from fedmatch_tf.core.params import Params
+from fedmatch_tf.report import results
 from fedmatch_tf.runs import folders
 from fedmatch_tf.simulation import server
 from fedmatch_tf.simulation.store import Held
@@ -390,6 +391,25 @@ def test_lost_logs_are_written_again(copy: tuple[Path, Path, Any], tmp_path: Pat
     folder, _, expected = copy
     shutil.rmtree(folder)
     assert content(run(tmp_path, f"resume={folder}")) == expected
+
+
+def test_a_run_of_an_earlier_version_goes_on_and_is_reported(copy: tuple[Path, Path, Any], tmp_path: Path) -> None:
+    folder, check_pts, expected = copy
+
+    def as_before(settings: dict[str, Any]) -> dict[str, Any]:
+        return {"track_forgetting" if name == "labeled_acc" else name: value for name, value in settings.items()}
+
+    recorded = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**recorded, "settings": as_before(recorded["settings"])}))
+    assert results.read(folder).settings["labeled_acc"] is False
+    with np.load(check_pts / "state.npz") as state:
+        arrays = {name: state[name] for name in state.files}
+    about = json.loads(arrays["about"].tobytes())
+    about["settings"] = as_before(about["settings"])
+    arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
+    np.savez(check_pts / "state.npz", **arrays)
+    assert content(run(tmp_path, f"resume={folder}")) == expected
+    assert "labeled_acc" in json.loads((folder / "config.json").read_text())["settings"]
 
 
 def test_a_run_that_is_being_trained_cannot_be_resumed_as_well(lc: list[str], tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ class Backend:
         for task in tasks:
             self.tasks.append(task)
             if isinstance(task, ServerTask):
-                yield ServerResult(Params(task.params.sigma + 10 * task.round_num + task.epoch, task.params.psi), ())
+                yield ServerResult(Params(task.params.sigma + 10 * task.round_num + task.epoch, task.params.psi))
             elif isinstance(task, EvalTask):
                 yield EvalResult(task.model, task.split, task.part, task.num_parts, (10,), (1.0,), (5,))
             else:

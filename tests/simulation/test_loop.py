@@ -55,7 +55,7 @@ class Arithmetic:
             return EvalResult(task.model, task.split, task.part, task.num_parts, (10,), (loss,), (hits,))
         if isinstance(task, ServerTask):
             self.epochs.append(task)
-            return ServerResult(Params(task.params.sigma + 10, task.params.psi), ())
+            return ServerResult(Params(task.params.sigma + 10, task.params.psi))
         self.tasks.append(task)
         received = task.broadcast.params
         trained = Params(received.sigma + 1, received.psi + task.client)

@@ -22,7 +22,7 @@ def measure(arch: str, folder: str) -> None:
 
     config = make_config("lc-biid-c10", arch=arch, dataset_path=folder)
     worker = Worker(config)
-    theta = worker.run(InitTask()).theta(config.l1_thres)
+    theta = worker.run(InitTask()).params.theta(config.l1_thres)
     task, passes = EvalTask(0, GLOBAL, "test", theta), {("forward", FULL): config.num_test // FULL}
     ours, theirs = [], []
     for number in range(REPEATS[arch] + 1):

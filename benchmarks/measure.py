@@ -115,8 +115,8 @@ def running_rounds(stack: ExitStack, config: Any) -> Iterator[None]:
 
     config = machine.fill_in(config)
     backend = stack.enter_context(open_backend(config, print))
-    (params,) = backend.map([InitTask()])
-    start = server.initial_state(config, params)
+    (first,) = backend.map([InitTask()])
+    start = server.initial_state(config, first.params)
     run = stack.enter_context(folders.create(config, start, ""))
     for record, state in loop.run(config, start, backend, run.store):
         run.add(record, state)

@@ -144,8 +144,8 @@ def main() -> None:
 
         bare = {(workers, threads): bare_backend(workers, threads) for workers, threads in {(cores, 1), (1, cores)}}
         backend = stack.enter_context(open_backend(config, print, partial(make_measured, folder=str(counts))))
-        (params,) = backend.map([InitTask()])
-        start = server.initial_state(config, params)
+        (first,) = backend.map([InitTask()])
+        start = server.initial_state(config, first.params)
         run = stack.enter_context(folders.create(config, start, ""))
         (parts, beside) = measure_server(time.thread_time)  # it shares the cores with the workers
         ours, theirs, peaks = [], Counter[Any](), []

@@ -26,7 +26,9 @@ class Bench:
         self.config: Config = make_config("lc-biid-c10", arch="alexnet", **given)
         self.model = networks.build_network("alexnet", (24, 24, 3), 4, l1_thres=self.config.l1_thres)
         rng = np.random.default_rng(1)
-        self.before = networks.initial_params(networks.kernel_shapes(self.model), 0.2, True, rng)
+        self.before = networks.from_kernels(
+            networks.independent_kernels(networks.kernel_shapes(self.model), rng), 0.2, True
+        )
         self.learner = FedMatch(self.config, self.model, augment.identity)
         self.evaluator = Evaluator(networks.build_network("alexnet", (24, 24, 3), 4, decomposed=False))
         self.restore()

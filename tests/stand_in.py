@@ -31,6 +31,7 @@ from fedmatch_tf.simulation.tasks import (
     InitTask,
     ServerResult,
     ServerTask,
+    Start,
     Step,
     client_model,
 )
@@ -56,7 +57,8 @@ class StandIn:
         seed = self._config.seed
         if isinstance(task, InitTask):
             rng = seeding.stream(seed, "stand-in start")
-            return Params(rng.random(SIZE, np.float32), rng.random(SIZE, np.float32))
+            params = Params(rng.random(SIZE, np.float32), rng.random(SIZE, np.float32))
+            return Start((params.sigma,), params)
         if isinstance(task, ConfusionTask):
             return np.eye(10, dtype=int)
         if isinstance(task, EvalTask):

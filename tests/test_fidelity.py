@@ -103,7 +103,7 @@ class Replay:
         self.server_results: list[ServerResult] = []
         self.rounds = []
         worker = InlineBackend(partial(make_worker, config))
-        (params,) = worker.map([InitTask()])
+        (start,) = worker.map([InitTask()])
         replay = self
 
         class Watching:
@@ -114,7 +114,7 @@ class Replay:
                 replay.server_results += [result for result in results if isinstance(result, ServerResult)]
                 return results
 
-        for record, state in loop.run(config, server.initial_state(config, params), Watching(), MemoryStore()):
+        for record, state in loop.run(config, server.initial_state(config, start.params), Watching(), MemoryStore()):
             self.rounds.append((record, state))
 
 

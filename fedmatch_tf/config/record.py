@@ -50,6 +50,13 @@ class Config:
     arch: str = _setting(str, WHAT, "network", choices=tuple(SMALLEST_IMAGE), original="archi")
     profile: str = _setting(str, WHAT, "settings of the original's code or of the paper", choices=PROFILES)
     seed: int = _setting(int, WHAT, "every random choice follows from it", rule=SEED)
+    init_draws: str = _setting(
+        str,
+        WHAT,
+        "starting weights. original: all kernels from one stream, as the original has them; independent: each anew",
+        choices=("original", "independent"),
+        before="independent",
+    )
     init_weights: str | None = _setting(
         str,
         WHAT,

@@ -18,8 +18,9 @@ OF_MACHINE = frozenset(name for name, setting in settings().items() if setting.o
 
 def recorded_config(values: Mapping[str, Any]) -> Config:
     """The Config that a run's files have. Earlier versions of this program had fewer settings, or other names."""
+    before = {name: setting.before for name, setting in settings().items() if setting.before is not None}
     gpu = values.get("gpu")
-    return make_config(**{**values, "gpu": tuple(gpu) if isinstance(gpu, list) else gpu})
+    return make_config(**{**before, **values, "gpu": tuple(gpu) if isinstance(gpu, list) else gpu})
 
 
 def continued(recorded: Config, given: Mapping[str, Any]) -> Config:

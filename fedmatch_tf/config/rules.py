@@ -38,6 +38,7 @@ class Setting(NamedTuple):
     of_machine: bool = False  # says where and how a run is worked on, not which run it is
     input_path: bool = False  # a file or folder that the run reads
     aliases: tuple[str, ...] = ()  # other names on the command line and in files of earlier versions of this program
+    before: Any = None  # what runs did that were recorded before there was this setting, where that isn't the default
     original: str | None = None  # its name among the options in the original's logs, where that differs
 
 
@@ -179,6 +180,8 @@ def without_effect(config: Config) -> set[str]:
     for entry in ALGORITHMS.values():
         names |= _own_settings(config, entry) - _own_settings(config, algorithm_of(config.model))
     names |= learner_of(config.model).ignores
+    if config.init_weights is not None:
+        names |= {"init_draws"}
     if not config.decomposed:
         names |= {"psi_factor", "lambda_l1", "lambda_l2", "l1_thres"}
     if not config.uses_helpers:

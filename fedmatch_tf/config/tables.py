@@ -115,6 +115,7 @@ BY_PROFILE: dict[str, dict[str, Any]] = {
         "equalize": "identity",
         "icc_rows": "confident",
         "s2c_content": "full",
+        "init_draws": "original",
     },
     "paper": {
         "confidence": 0.85,
@@ -122,6 +123,7 @@ BY_PROFILE: dict[str, dict[str, Any]] = {
         "equalize": "real",
         "icc_rows": "all",
         "s2c_content": "counted",
+        "init_draws": "independent",
         "lr_patience": 5,
     },
 }

@@ -138,20 +138,31 @@ def write(model: Any, params: Params) -> None:
             begin = end
 
 
-def initial_params(
-    shapes: Sequence[tuple[int, ...]], psi_factor: float, decomposed: bool, rng: np.random.Generator
-) -> Params:
-    """sigma by variance scaling, psi = psi_factor * sigma; a plain network starts from 1.2 times the same draw."""
-    kernels = []
-    for shape in shapes:
-        # A normal cut off at two standard deviations has 0.8796 of its deviation left; scaling makes up for it.
-        deviation = np.sqrt(1.0 / np.prod(shape[:-1])) / 0.87962566103423978
-        kernels.append(deviation * _truncated_normal(shape, rng))
-    return from_sigma(flatten(kernels), psi_factor, decomposed)
+_LEFT_OF_DEVIATION = 0.87962566103423978  # what a normal cut off at two standard deviations has left of its deviation
 
 
-def from_sigma(sigma: np.ndarray, psi_factor: float, decomposed: bool) -> Params:
-    """Starting parameters from a sigma."""
+def _deviation(shape: Sequence[int]) -> float:
+    """Variance scaling by fan-in, as the paper has it; scaled up, as the normal that it is for is cut off."""
+    return float(np.sqrt(1.0 / np.prod(shape[:-1])) / _LEFT_OF_DEVIATION)
+
+
+def original_kernels(shapes: Sequence[tuple[int, ...]], seed: int) -> list[np.ndarray]:
+    """The original's draw: every kernel from the beginning of the same stream, so equal shapes have equal kernels.
+
+    It has one seeded Keras initialiser for all kernels, which begins anew at every call.
+    """
+    key = tf.constant([seed, 0], tf.int64)
+    return [tf.random.stateless_truncated_normal(shape, key, stddev=_deviation(shape)).numpy() for shape in shapes]
+
+
+def independent_kernels(shapes: Sequence[tuple[int, ...]], rng: np.random.Generator) -> list[np.ndarray]:
+    """The same distribution, every kernel drawn anew."""
+    return [(_deviation(shape) * _truncated_normal(shape, rng)).astype(np.float32) for shape in shapes]
+
+
+def from_kernels(kernels: Sequence[np.ndarray], psi_factor: float, decomposed: bool) -> Params:
+    """Starting parameters: psi = psi_factor * sigma; a plain network starts from 1.2 times the same kernels."""
+    sigma = flatten(kernels)
     if decomposed:
         return Params(sigma, np.float32(psi_factor) * sigma)
     return Params(np.float32(PLAIN_SCALE) * sigma, _EMPTY)

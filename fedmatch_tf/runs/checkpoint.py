@@ -11,7 +11,7 @@ import io
 import json
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ from fedmatch_tf.runs.records import Mark
 from fedmatch_tf.runs.store import FILES, check_files, file_name
 
 STATE, PREVIOUS, DAMAGED, RECORDS = "state.npz", "previous.npz", "damaged.npz", "records.jsonl"
-CLIENTS, LOCK = "clients", "lock"
+CLIENTS, LOCK, START = "clients", "lock", "init.npz"
 MEMORY = "memory_"  # and a number: vectors that the algorithm remembers
 FORMAT = 2
 
@@ -47,6 +47,14 @@ class Checkpoint(NamedTuple):
 
 class Damaged(ValueError):
     """A checkpoint that can't be used; says why."""
+
+
+def save_start(folder: Path, kernels: Sequence[np.ndarray]) -> None:
+    """Keeps what a run starts from, as --init-weights reads it."""
+    archive = io.BytesIO()
+    np.savez(archive, **{f"sigma_{number}": kernel for number, kernel in enumerate(kernels)})
+    with replacing(folder / START) as file:
+        file.write(archive.getbuffer())
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> None:

@@ -6,13 +6,15 @@ import os
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from fedmatch_tf.algorithms.algorithm import ServerState
 from fedmatch_tf.backends.choose import decide
@@ -135,13 +137,20 @@ class Run:
         )
 
 
-def create(config: Config, state: ServerState, partitions: str) -> Run:
-    """A new run, named by the time. It can be resumed as soon as its folder is there."""
+def create(config: Config, state: ServerState, partitions: str, kernels: Sequence[np.ndarray] = ()) -> Run:
+    """A new run, named by the time. It can be resumed as soon as its folder is there.
+
+    Args:
+        partitions: their fingerprint.
+        kernels: what it starts from, to be kept for others to start there.
+    """
     folder, check_pts = _new_folders(Path(config.output_path), f"{config.model}-{config.task}")
     lock = ExitStack()
     try:
         lock.enter_context(checkpoint.locked(check_pts))
         (check_pts / RECORDS).touch()
+        if kernels:
+            checkpoint.save_start(check_pts, kernels)
         start = Checkpoint(asdict(config), versions(), partitions, state, no_files(config.num_clients), Mark(0, 0))
         checkpoint.save(check_pts, start)
         folder.mkdir(parents=True)

@@ -42,9 +42,10 @@ def train(config: Config, quiet: bool, progress: Progress, worker: MakeWorker = 
     with ExitStack() as stack:
         for _ in progress([None], 0, "Starting TensorFlow"):
             backend = stack.enter_context(open_backend(config, display.note, worker))
-            (params,) = backend.map([InitTask()])
-        start = server.initial_state(config, params)
-        run = stack.enter_context(folders.create(config, start, fingerprint(config.partition_folder)))
+            (start,) = backend.map([InitTask()])
+        state = server.initial_state(config, start.params)
+        partitions = fingerprint(config.partition_folder)
+        run = stack.enter_context(folders.create(config, state, partitions, start.kernels))
         _train_rounds(run, backend, display)
     return _finish(run)
 

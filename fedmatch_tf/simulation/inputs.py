@@ -11,13 +11,12 @@ import numpy as np
 
 from data.errors import DataError
 from data.files import decode_npy
-from fedmatch_tf.core.params import flatten
 
 Read = Callable[[Path], bytes]
 
 
-def read_sigma(path: Path, shapes: Sequence[tuple[int, ...]], read: Read = Path.read_bytes) -> np.ndarray:
-    """sigma as a flat vector: `sigma_0`, `sigma_1`, ... of an .npz, or the original's .npy, a list of kernels."""
+def read_kernels(path: Path, shapes: Sequence[tuple[int, ...]], read: Read = Path.read_bytes) -> list[np.ndarray]:
+    """float32 kernels: `sigma_0`, `sigma_1`, ... of an .npz, or the original's .npy, a list of kernels."""
     try:
         content = read(path)
         kernels = _npz_kernels(content, len(shapes)) if path.suffix == ".npz" else _npy_kernels(content)
@@ -32,10 +31,10 @@ def read_sigma(path: Path, shapes: Sequence[tuple[int, ...]], read: Read = Path.
             f"--init-weights: {path}: expected {len(shapes)} kernels, received {len(received)}; the first "
             f"difference is sigma_{wrong}: expected {_nth(shapes, wrong)}, received {_nth(received, wrong)}"
         )
-    sigma = flatten(kernels)
-    if not np.isfinite(sigma).all():
+    kernels = [kernel.astype(np.float32) for kernel in kernels]
+    if not all(np.isfinite(kernel).all() for kernel in kernels):
         raise DataError(f"--init-weights: {path}: expected finite numbers, received NaN or infinity")
-    return sigma
+    return kernels
 
 
 def _nth(shapes: Sequence[tuple[int, ...]], index: int) -> str:

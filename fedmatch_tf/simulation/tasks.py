@@ -151,6 +151,13 @@ class InitTask(NamedTuple):
     """Make the starting parameters, from the seed or from --init-weights."""
 
 
+class Start(NamedTuple):
+    """What a run starts from."""
+
+    kernels: tuple[np.ndarray, ...]  # float32, one per layer: sigma of a decomposed network
+    params: Params
+
+
 def name_of(task: Any) -> str:
     """How messages call a task."""
     if isinstance(task, ClientTask):

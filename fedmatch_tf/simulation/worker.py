@@ -15,13 +15,12 @@ from fedmatch_tf.config import Config
 from fedmatch_tf.core import networks, seeding
 from fedmatch_tf.core.evaluate import Evaluator, on_device
 from fedmatch_tf.core.helpers import probe_image
-from fedmatch_tf.core.params import Params
 from fedmatch_tf.learners.learner import make_learner
 from fedmatch_tf.simulation.client import Client
 from fedmatch_tf.simulation.evaluation import Evaluation
-from fedmatch_tf.simulation.inputs import read_probe, read_sigma
+from fedmatch_tf.simulation.inputs import read_kernels, read_probe
 from fedmatch_tf.simulation.server_epoch import train_epoch
-from fedmatch_tf.simulation.tasks import ClientTask, ConfusionTask, EvalTask, InitTask, ProfileTask, ServerTask
+from fedmatch_tf.simulation.tasks import ClientTask, ConfusionTask, EvalTask, InitTask, ProfileTask, ServerTask, Start
 
 CACHE_BYTES = 256 * 2**20  # of clients' images, in every worker
 
@@ -75,19 +74,21 @@ class Worker:
         if isinstance(task, ConfusionTask):
             return self._evaluation.confusion(task.params.theta(config.l1_thres))
         if isinstance(task, InitTask):
-            return self._initial_params()
+            return self._start()
         if isinstance(task, ProfileTask):
             with tf.profiler.experimental.Profile(task.folder):
                 return self.run(task.task)
         raise TypeError(f"expected a task, received {type(task).__name__}")
 
-    def _initial_params(self) -> Params:
+    def _start(self) -> Start:
         config, shapes = self._config, networks.kernel_shapes(self._model)
         if config.init_weights:
-            sigma = read_sigma(Path(config.init_weights), shapes, self._partitions.read)
-            return networks.from_sigma(sigma, config.psi_factor, config.decomposed)
-        rng = seeding.stream(config.seed, "initial weights")
-        return networks.initial_params(shapes, config.psi_factor, config.decomposed, rng)
+            kernels = read_kernels(Path(config.init_weights), shapes, self._partitions.read)
+        elif config.init_draws == "original":
+            kernels = networks.original_kernels(shapes, config.seed)
+        else:
+            kernels = networks.independent_kernels(shapes, seeding.stream(config.seed, "initial weights"))
+        return Start(tuple(kernels), networks.from_kernels(kernels, config.psi_factor, config.decomposed))
 
     @functools.cached_property
     def _server_data(self) -> Any:

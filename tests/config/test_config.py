@@ -53,6 +53,7 @@ OFFICIAL = {
     "equalize": "identity",
     "icc_rows": "confident",
     "s2c_content": "full",
+    "init_draws": "original",
 }
 PAPER = {
     "confidence": 0.85,
@@ -62,6 +63,7 @@ PAPER = {
     "equalize": "real",
     "icc_rows": "all",
     "s2c_content": "counted",
+    "init_draws": "independent",
     "lr_patience": 5,
 }
 LC = {
@@ -210,9 +212,10 @@ def test_settings_say_whether_they_may_change_and_whether_they_are_of_the_machin
 
 def test_settings_that_an_earlier_version_recorded_are_understood() -> None:
     values = dataclasses.asdict(make_config("lc-biid-c10", labeled_acc=True, gpu=(0, 1)))
-    del values["labeled_acc"], values["lr_signal"]  # it had another name, and was not there yet
+    for name in ("labeled_acc", "lr_signal", "init_draws"):  # one had another name, two were not there yet
+        del values[name]
     config = recorded_config({**values, "track_forgetting": True, "gpu": [0, 1]})
-    assert config == make_config("lc-biid-c10", labeled_acc=True, gpu=(0, 1))
+    assert config == make_config("lc-biid-c10", labeled_acc=True, gpu=(0, 1), init_draws="independent")
     with pytest.raises(ConfigError, match="expected names of settings, received sigma_factor"):
         recorded_config({**values, "sigma_factor": 2})
 

@@ -37,7 +37,9 @@ def test_kernels_are_those_of_the_paper(arch: str, shapes: list[tuple[int, ...]]
 
 def small_params(model: object, seed: int = 0) -> Params:
     rng = np.random.default_rng(seed)
-    return networks.initial_params(networks.kernel_shapes(model), 0.2, networks.is_decomposed(model), rng)
+    return networks.from_kernels(
+        networks.independent_kernels(networks.kernel_shapes(model), rng), 0.2, networks.is_decomposed(model)
+    )
 
 
 @pytest.mark.parametrize("arch", ["resnet9", "alexnet"])
@@ -88,12 +90,35 @@ def test_parameters_come_back_as_they_were_written() -> None:
 
 def test_weights_start_by_variance_scaling_with_psi_a_fifth_of_sigma() -> None:
     shapes = [(3, 3, 64, 128), (512, 2000)]
-    params = networks.initial_params(shapes, 0.2, True, np.random.default_rng(0))
+    params = networks.from_kernels(networks.independent_kernels(shapes, np.random.default_rng(0)), 0.2, True)
     conv, dense = params.sigma[: 3 * 3 * 64 * 128], params.sigma[3 * 3 * 64 * 128 :]
     assert conv.std() == pytest.approx(np.sqrt(1 / (3 * 3 * 64)), rel=0.02)
     assert dense.std() == pytest.approx(np.sqrt(1 / 512), rel=0.02)
     assert np.abs(dense).max() <= 2 * np.sqrt(1 / 512) / 0.8796  # cut off at two deviations of the uncut normal
     np.testing.assert_allclose(params.psi, 0.2 * params.sigma, rtol=1e-6)
-    plain = networks.initial_params(shapes, 0.2, False, np.random.default_rng(0))
+    plain = networks.from_kernels(networks.independent_kernels(shapes, np.random.default_rng(0)), 0.2, False)
     np.testing.assert_allclose(plain.sigma, 1.2 * params.sigma, rtol=1e-6)
     assert plain.psi.size == 0
+
+
+@pytest.mark.filterwarnings("ignore:The initializer VarianceScaling is seeded and being called multiple times")
+@pytest.mark.parametrize("seed", [1, 7, 2**31 + 5])
+@pytest.mark.parametrize("shapes", [RESNET9, ALEXNET])
+def test_the_originals_draw_is_one_seeded_initialiser_for_all_kernels(shapes: list[tuple[int, ...]], seed: int) -> None:
+    initialiser = tf.keras.initializers.VarianceScaling(seed=seed)  # scale 1, fan-in, truncated normal are its defaults
+    kernels = networks.original_kernels(shapes, seed)
+    for shape, kernel in zip(shapes, kernels):
+        np.testing.assert_array_equal(kernel, initialiser(shape).numpy())
+    theta = np.concatenate([kernel.ravel() for kernel in kernels])
+    decomposed, plain = (networks.from_kernels(kernels, 0.2, decomposed) for decomposed in (True, False))
+    np.testing.assert_array_equal(decomposed.sigma, theta)
+    np.testing.assert_array_equal(decomposed.psi, np.float32(0.2) * theta)
+    np.testing.assert_array_equal(plain.sigma, np.float32(1.2) * theta)
+    if shapes is RESNET9:
+        for one, other in ((2, 3), (6, 7)):
+            np.testing.assert_array_equal(kernels[one], kernels[other])
+
+
+def test_independent_kernels_of_one_shape_differ() -> None:
+    first, second = networks.independent_kernels([(3, 3, 8, 8)] * 2, np.random.default_rng(0))
+    assert (first != second).all()

@@ -29,7 +29,9 @@ class Bench:
         self.config = make_config(task, model=model, arch="alexnet", **given)
         self.model = networks.build_network("alexnet", (24, 24, 3), 4, decomposed=self.config.decomposed)
         shapes = networks.kernel_shapes(self.model)
-        self.before = networks.initial_params(shapes, 0.2, self.config.decomposed, np.random.default_rng(1))
+        self.before = networks.from_kernels(
+            networks.independent_kernels(shapes, np.random.default_rng(1)), 0.2, self.config.decomposed
+        )
         networks.write(self.model, self.before)
         upside_down = lambda x, rows, seed: tf.gather(x, rows)[:, ::-1]  # noqa: E731
         proximal_weight = make_algorithm(self.config).proximal_weight

@@ -21,9 +21,10 @@ import pytest
 from data import files
 from data.errors import DataError
 from fedmatch_tf.config import make_config
+from fedmatch_tf.core.networks import original_kernels
 from fedmatch_tf.runs.display import progress_for
 from fedmatch_tf.runs.partition_folder import ensure_partitions
-from fedmatch_tf.simulation.inputs import read_probe, read_sigma
+from fedmatch_tf.simulation.inputs import read_kernels, read_probe
 from tests.command_server import CommandServer
 from tests.conftest import ROOT, assert_refused, made_up_images, run_main, save_npz
 from tests.core.test_networks import ALEXNET
@@ -307,8 +308,8 @@ def test_bad_weights_and_probe_images_are_refused(flag: str, content: Any, messa
         path.write_bytes(content)
     elif content is not None:
         np.save(path, content)
-    readers = {
-        "init-weights": partial(read_sigma, shapes=ALEXNET),
+    readers: dict[str, Any] = {
+        "init-weights": partial(read_kernels, shapes=ALEXNET),
         "probe-image": partial(read_probe, image_shape=(24, 24, 3)),
     }
     with pytest.raises(DataError) as error:
@@ -346,12 +347,34 @@ def test_images_that_are_not_bytes_are_refused(source: Path, tmp_path: Path, com
     assert_refused(train(source, tmp_path, run=commands.run), "test_own.npy: wrong images: expected uint8")
 
 
+@pytest.mark.parametrize("model", ["fedmatch", "fedavg-sl"])
+def test_a_run_can_start_where_another_one_did(
+    model: str, source: Path, tmp_path: Path, commands: CommandServer
+) -> None:
+    def start(*flags: str) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
+        common = (f"--model={model}", "--num-rounds=1", "--dataset-path", str(tmp_path / "data"))
+        folder = folder_of(train(source, tmp_path, *common, *flags, run=commands.run), tmp_path)
+        with np.load(folder.parent.parent / "check_pts" / folder.name / "init.npz") as file:
+            return without_time(folder), {name: file[name] for name in file.files}
+
+    first, kernels = start("--init-draws=independent")
+    assert kernels["sigma_0"].shape == (4, 4, 3, 64)
+    assert list(kernels) == [f"sigma_{number}" for number in range(6)]
+    np.savez(tmp_path / "elsewhere.npz", **kernels)
+    again, same = start("--init-weights=elsewhere.npz")
+    assert again == first
+    assert all((same[name] == kernel).all() for name, kernel in kernels.items())
+    other, drawn = start()  # profile official: the original's draw
+    assert other != first
+    np.testing.assert_array_equal(drawn["sigma_0"], original_kernels([(4, 4, 3, 64)], seed=5)[0])
+
+
 def test_the_originals_starting_weights_are_read(tmp_path: Path) -> None:
     kernels = np.empty(2, object)
     kernels[:] = [np.ones((2, 3), np.float32), np.zeros(4, np.float32)]
     np.save(tmp_path / "init_sig.npy", kernels, allow_pickle=True)
-    sigma = read_sigma(tmp_path / "init_sig.npy", [(2, 3), (4,)])
-    assert sigma.tolist() == [1] * 6 + [0] * 4
+    first, second = read_kernels(tmp_path / "init_sig.npy", [(2, 3), (4,)])
+    assert (first.tolist(), second.tolist()) == ([[1] * 3] * 2, [0] * 4)
     assert files.decode_npy((tmp_path / "init_sig.npy").read_bytes())[0].shape == (2, 3)
 
 

@@ -49,8 +49,8 @@ def test_there_are_six_calls_from_the_loop_to_the_gradient_step(
 
     monkeypatch.setattr(FedMatch, "_unsupervised_step", watched)
     backend = InlineBackend(partial(Worker, config))
-    (params,) = backend.map([InitTask()])
-    list(loop.run(config, server.initial_state(config, params), backend, MemoryStore()))
+    (start,) = backend.map([InitTask()])
+    list(loop.run(config, server.initial_state(config, start.params), backend, MemoryStore()))
     documented = ["run", "train_clients", "map", "run", "update", "_train"]
     assert calls[0] == documented
     page = (ROOT / "docs" / "ARCHITECTURE.md").read_text()

@@ -40,7 +40,7 @@ class MadeUp:
             upload = wire.upload(trained, received, 0.0, 0.0, True)
             update = Update(task.client, upload, num_examples=1, embedding=rng.random(10, np.float32))
             valid = EvalResult(client_model(task.client), "valid", 0, 1, (10,), (1.0,), (5,))
-            yield ClientResult(update, task.broadcast.cost, task.plateau, (), scored=(valid,))
+            yield ClientResult(update, task.broadcast.cost, task.plateau, task.lr, (), scored=(valid,))
 
 
 def measure(num_clients: int, store: str) -> int:

@@ -37,12 +37,13 @@ class Echo:
 
     def run(self, task: ClientTask) -> ClientResult:
         upload = wire.Upload(task.broadcast.params, task.broadcast.cost)
-        return ClientResult(Update(task.client, upload, num_examples=1), task.broadcast.cost, task.plateau, ())
+        update = Update(task.client, upload, num_examples=1)
+        return ClientResult(update, task.broadcast.cost, task.plateau, task.lr, ())
 
 
 def tasks(round_num: int, params: Params) -> Iterator[ClientTask]:
     for client in range(CLIENTS):
-        yield ClientTask(round_num, client, 0, wire.full_broadcast(params), Plateau(0.1, 1.0, 1))
+        yield ClientTask(round_num, client, 0, wire.full_broadcast(params), Plateau(0.1, 1.0, 1), 0.1)
 
 
 def one_round(backend: Any, params: Params) -> None:

@@ -87,6 +87,7 @@ class StandIn:
             Update(task.client, upload, num_examples=10, embedding=upload.params.psi[:10]),
             task.broadcast.cost,
             task.plateau,
+            task.lr,
             steps,
             scored=scored if task.score else (),
             theta=None if task.score else theta,

@@ -148,6 +148,20 @@ class Config:
         "whose validation lowers lr. client: each client's own; server: the global model's, for all",
         choices=("client", "server"),
     )
+    lr_memory: str = _setting(
+        str,
+        LEARNING,
+        "who keeps a client's lr between its rounds: the client, or, as in the original, the device it trains on",
+        choices=("client", "device"),
+        before="client",
+    )
+    lr_devices: int | None = _setting(
+        int,
+        LEARNING,
+        "simulated devices with --lr-memory device; unset: one per client of a round",
+        rule=POSITIVE,
+        optional=True,
+    )
     wd: float = _setting(
         float,
         LEARNING,
@@ -367,6 +381,11 @@ class Config:
     def uses_helpers(self) -> bool:
         """Whether clients receive other clients' parameters."""
         return algorithm_of(self.model).has_helpers and not self.no_icc and self.num_helpers > 0
+
+    @property
+    def num_devices(self) -> int:
+        """Simulated devices that keep learning rates, with lr_memory `device`."""
+        return self.lr_devices or self.clients_per_round
 
     @property
     def clients_per_round(self) -> int:

@@ -134,6 +134,11 @@ def _check_rounds(config: Config) -> None:
             f"{config.num_clients} clients x {config.frac_clients} rounds to {config.clients_per_round}; "
             f"use at least {1 / config.num_clients:.3g}"
         )
+    if config.num_devices > config.clients_per_round:
+        raise ConfigError(
+            f"--lr-devices: expected at most {config.clients_per_round}, one per client of a round; "
+            f"received {config.lr_devices}"
+        )
     if config.scenario == "ls" and config.batch_size_server < 1:
         raise ConfigError(f"--batch-size-server: expected at least 1 with {config.task}, received 0")
     if config.scenario == "ls" and config.num_epochs_server == 0 and not learner_of(config.model).uses_true_labels:
@@ -182,6 +187,10 @@ def without_effect(config: Config) -> set[str]:
     names |= learner_of(config.model).ignores
     if config.init_weights is not None:
         names |= {"init_draws"}
+    if config.lr_signal == "server":
+        names |= {"lr_memory"}
+    if config.lr_signal == "server" or config.lr_memory == "client":
+        names |= {"lr_devices"}
     if not config.decomposed:
         names |= {"psi_factor", "lambda_l1", "lambda_l2", "l1_thres"}
     if not config.uses_helpers:

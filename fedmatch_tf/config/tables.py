@@ -37,6 +37,8 @@ COMMON: dict[str, Any] = {
     "lr_factor": 3.0,
     "lr_min": 1e-20,
     "lr_signal": "client",
+    "lr_memory": "client",
+    "lr_devices": None,
     "lambda_s": 10.0,
     "augment": "randaugment",
     # FedMatch

@@ -1,7 +1,8 @@
-"""Plateau decay of a learning rate: state in, state out."""
+"""Learning rates: plateau decay, and what becomes of it on devices that clients share. State in, state out."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 
@@ -25,3 +26,26 @@ def advance(state: Plateau, loss: float, patience: int, factor: float, lr_min: f
     if state.patience > 1:
         return state._replace(patience=state.patience - 1)
     return Plateau(max(state.lr / factor, lr_min), state.lowest, patience)
+
+
+class Visit(NamedTuple):
+    """A client's round on a device."""
+
+    device: int
+    is_first: bool  # of this client
+    dropped_to: float | None  # the client's own rate, if it fell after this round
+
+
+def device_rates(rates: Sequence[float], visits: Iterable[Visit], lr: float) -> tuple[float, ...]:
+    """The rates that devices have after a round, its visits in the order of the draw.
+
+    As in the original: a client that comes for the first time gives its device the initial rate, a client whose own
+    rate falls gives its device that one, and any other leaves its device as it is.
+    """
+    after = list(rates)
+    for visit in visits:
+        if visit.is_first:
+            after[visit.device] = lr
+        if visit.dropped_to is not None:
+            after[visit.device] = visit.dropped_to
+    return tuple(after)

@@ -67,18 +67,24 @@ def apply(old: np.ndarray, delta: SparseDelta) -> np.ndarray:
     return result
 
 
-def merge(new: np.ndarray, old: np.ndarray, threshold: float, l1_thres: float = 0.0) -> tuple[np.ndarray, int]:
+def merge(
+    new: np.ndarray, old: np.ndarray, threshold: float, l1_thres: float = 0.0, as_is: bool = False
+) -> tuple[np.ndarray, int]:
     """(the old vector after the differences were sent and applied, how many elements that were).
 
     The same as `apply(old, diff(...))`, where elements of `new` up to l1_thres count as 0, in one go through memory.
+
+    Args:
+        as_is: small elements count as 0 only where it is decided what is sent; they are sent as they are.
     """
     result, count = np.empty_like(old), 0
     for part in blocks(len(old)):
         after = hard_threshold(new[part], l1_thres) if l1_thres else new[part]
         changed = np.abs(after - old[part]) > np.float32(threshold)
+        sent = new[part] if as_is else after
         # Picks one of two bit patterns by arithmetic: a branch for every element would take three times as long.
         old_bits = old[part].view(np.int32)
-        np.add(old_bits, (after.view(np.int32) - old_bits) * changed, out=result[part].view(np.int32))
+        np.add(old_bits, (sent.view(np.int32) - old_bits) * changed, out=result[part].view(np.int32))
         count += int(np.count_nonzero(changed))
     return result, count
 
@@ -179,11 +185,13 @@ def broadcast(
 def upload(trained: Params, received: Params, l1_thres: float, delta_thres: float, with_sigma: bool) -> Upload:
     """What the client sends back: changes beyond the threshold; elsewhere both sides keep what was received.
 
+    As in the original, small elements of psi count as 0 in the comparison, and travel as they are if they are sent.
+
     Args:
         with_sigma: False where clients don't train sigma, as in labels-at-server.
     """
     size = len(received.sigma)
-    psi, count = merge(trained.psi, received.psi, delta_thres, l1_thres)
+    psi, count = merge(trained.psi, received.psi, delta_thres, l1_thres, as_is=True)
     params, cost = Params(received.sigma, psi), Cost(0.0, count / size, 0.0, num_bytes(len(psi), count))
     if with_sigma:
         sigma, count = merge(trained.sigma, received.sigma, delta_thres)

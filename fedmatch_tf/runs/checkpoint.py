@@ -66,6 +66,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
         "versions": checkpoint.versions,
         "partitions": checkpoint.partitions,
         "plateau": state.plateau,
+        "device_lrs": state.device_lrs,
         "records": checkpoint.records,
     }
     archive = io.BytesIO()  # a failure to write must meet a plain file: an archive on a full disk complains twice
@@ -126,7 +127,9 @@ def _read(path: Path) -> Checkpoint:
         embeddings = dict(zip(arrays["embedded"].tolist(), arrays["embeddings"]))
         params = Params(arrays["sigma"], arrays["psi"])
         memory = tuple(arrays[f"{MEMORY}{number}"] for number in range(sum(name.startswith(MEMORY) for name in arrays)))
-        state = ServerState(int(arrays["rounds_done"]), params, Plateau(*about["plateau"]), embeddings, memory)
+        device_lrs = tuple(about.get("device_lrs", ()))
+        plateau = Plateau(*about["plateau"])
+        state = ServerState(int(arrays["rounds_done"]), params, plateau, embeddings, device_lrs, memory)
         clients = arrays["clients"]
         if clients.dtype != FILES or clients.ndim != 1:
             raise Damaged(f"{path}: its table of clients is not one")

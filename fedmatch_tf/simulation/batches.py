@@ -37,6 +37,11 @@ def slices(num_examples: int, batch_size: int) -> list[slice]:
     return [slice(step * batch_size, (step + 1) * batch_size) for step in range(steps)]
 
 
+def all_slices(num_examples: int, batch_size: int) -> list[slice]:
+    """Consecutive slices of all examples; the last one may be smaller."""
+    return [slice(begin, min(begin + batch_size, num_examples)) for begin in range(0, num_examples, batch_size)]
+
+
 def share_done(config: Config, round_num: int, of_round: float) -> np.float32:
     """The share of the whole training that is done, when `of_round` of this round is."""
     return np.float32((round_num + of_round) / config.num_rounds)

@@ -63,6 +63,7 @@ class Client:
             self._update(task.client, trained, received, data),
             s2c=task.broadcast.cost,
             plateau=task.plateau,
+            lr=task.lr,
             steps=steps,
             scored=tuple(self._evaluation.score(one) for one in to_score) if task.score else (),
             theta=theta if splits and not task.score else None,
@@ -114,7 +115,7 @@ class Client:
 
     def _batches(self, task: ClientTask, data: ClientData, helper_probs: np.ndarray) -> Iterator[Batch]:
         config = self._config
-        lr = tf.constant(task.plateau.lr, tf.float32)
+        lr = tf.constant(task.lr, tf.float32)
         pairs = batches(config, data)
         for epoch in range(config.num_epochs_client):
             for step, (labeled, unlabeled) in enumerate(pairs):

@@ -39,6 +39,6 @@ def run(
         # Not in the paper's listing: test the global model; validation losses decide on learning rates.
         scores |= server.score(config, crew, state)
         server.keep(config, algorithm, store, results, scores)
-        state = server.end_round(config, state, scores)
+        state = server.end_round(config, state, results, scores)
         step, seconds = server.task_step(config, round_num), time.monotonic() - begin
         yield round_record(round_num, step, results, helpers, scores, seconds), state

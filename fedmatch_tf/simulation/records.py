@@ -70,7 +70,7 @@ def round_record(
 def _client_record(result: ClientResult, scores: Scores) -> ClientRecord:
     key, c2s = client_model(result.client), result.update.upload.cost
     valid, test = scores.get((key, "valid")), scores.get((key, "test"))
-    return ClientRecord(result.client, result.s2c, c2s, valid, test, result.plateau.lr, result.labeled_acc)
+    return ClientRecord(result.client, result.s2c, c2s, valid, test, result.lr, result.labeled_acc)
 
 
 def _mean_local_test(results: Sequence[ClientResult], scores: Scores) -> Score:

@@ -20,7 +20,7 @@ from fedmatch_tf.config import Config
 from fedmatch_tf.core import schedule, seeding
 from fedmatch_tf.core.helpers import Neighbours, choose_helpers
 from fedmatch_tf.core.params import Params, hard_threshold
-from fedmatch_tf.core.schedule import Plateau
+from fedmatch_tf.core.schedule import Plateau, Visit
 from fedmatch_tf.simulation.crew import Crew, ToScore
 from fedmatch_tf.simulation.scoring import Scores, client_splits
 from fedmatch_tf.simulation.store import Held, Store
@@ -40,7 +40,8 @@ from fedmatch_tf.simulation.tasks import (
 
 def initial_state(config: Config, params: Params) -> ServerState:
     """The state before round 0."""
-    return ServerState(0, params, schedule.start(config.lr, config.lr_patience), {})
+    device_lrs = (config.lr,) * config.num_devices if config.lr_memory == "device" else ()
+    return ServerState(0, params, schedule.start(config.lr, config.lr_patience), {}, device_lrs)
 
 
 def task_step(config: Config, round_num: int) -> int:
@@ -70,10 +71,22 @@ def _num_epochs(config: Config) -> int:
     return config.num_epochs_server if config.scenario == "ls" else 0
 
 
+def draw_clients(config: Config, round_num: int) -> list[int]:
+    """The clients that take part, in the order of the draw."""
+    rng = seeding.stream(config.seed, "select clients", round_num)
+    drawn: list[int] = rng.choice(config.num_clients, config.clients_per_round, replace=False).tolist()
+    return drawn
+
+
 def select_clients(config: Config, round_num: int) -> list[int]:
     """The clients that take part, in ascending order."""
-    rng = seeding.stream(config.seed, "select clients", round_num)
-    return sorted(rng.choice(config.num_clients, config.clients_per_round, replace=False).tolist())
+    return sorted(draw_clients(config, round_num))
+
+
+def _devices(config: Config, round_num: int) -> dict[int, int]:
+    """Client -> the simulated device on which it trains in this round: devices take turns, in the order of the draw."""
+    drawn = draw_clients(config, round_num)
+    return {client: number % config.num_devices for number, client in enumerate(drawn)}
 
 
 def sends_helpers(config: Config, round_num: int) -> bool:
@@ -100,6 +113,7 @@ def client_tasks(
     round_num: int,
 ) -> Iterator[ClientTask]:
     """What each client is sent, made when a worker is about to be free: it is large."""
+    devices = _devices(config, round_num)
     for client in clients:
         held = store.get(client)
         helping = [other.params for helper in helpers.get(client, ()) if (other := store.get(helper)) is not None]
@@ -107,7 +121,10 @@ def client_tasks(
         plateau = schedule.start(config.lr, config.lr_patience) if held is None else held.plateau
         if config.lr_signal == "server":
             plateau = state.plateau
-        yield ClientTask(round_num, client, task_step(config, round_num), message, plateau)
+        lr = plateau.lr
+        if state.device_lrs and held is not None:  # a newcomer begins with the initial rate in any case
+            lr = state.device_lrs[devices[client]]
+        yield ClientTask(round_num, client, task_step(config, round_num), message, plateau, lr)
 
 
 def aggregate(algorithm: Algorithm, state: ServerState, updates: Sequence[Update]) -> ServerState:
@@ -137,11 +154,21 @@ def score(config: Config, crew: Crew, state: ServerState) -> Scores:
     return crew.score(state.rounds_done - 1, models, beside=_next_epoch(config, state))
 
 
-def end_round(config: Config, state: ServerState, scores: Scores) -> ServerState:
-    """The state for the next round: the global model's validation may decide on everybody's learning rate."""
-    if config.lr_signal == "client":
+def end_round(config: Config, state: ServerState, results: Sequence[ClientResult], scores: Scores) -> ServerState:
+    """The state for the next round, its learning rates as this round's validations leave them."""
+    if config.lr_signal == "server":
+        return state._replace(plateau=next_lr(config, state.plateau, scores[GLOBAL, "valid"]))
+    if not state.device_lrs:
         return state
-    return state._replace(plateau=next_lr(config, state.plateau, scores[GLOBAL, "valid"]))
+    devices = _devices(config, state.rounds_done - 1)
+    by_client = {result.client: result for result in results}
+    visits = []
+    for client, device in devices.items():  # in the order of the draw
+        before = by_client[client].plateau
+        after = next_lr(config, before, scores[client_model(client), "valid"])
+        never_validated = before.lowest == float("inf")
+        visits.append(Visit(device, never_validated, after.lr if after.lr != before.lr else None))
+    return state._replace(device_lrs=schedule.device_rates(state.device_lrs, visits, config.lr))
 
 
 def next_lr(config: Config, plateau: Plateau, valid: Score | None) -> Plateau:

@@ -10,7 +10,7 @@ from data.files import Examples
 from fedmatch_tf.config import Config
 from fedmatch_tf.core import networks
 from fedmatch_tf.learners.learner import Learner
-from fedmatch_tf.simulation.batches import check_finite, check_result, share_done, slices
+from fedmatch_tf.simulation.batches import all_slices, check_finite, check_result, share_done
 from fedmatch_tf.simulation.tasks import ServerResult, ServerTask, Step, name_of
 
 
@@ -19,7 +19,7 @@ def train_epoch(config: Config, model: Any, learner: Learner, labeled: Examples,
     networks.write(model, task.params)
     done = tf.constant(share_done(config, task.round_num, task.epoch / config.num_epochs_server))
     lr = tf.constant(task.lr, tf.float32)
-    rows = slices(len(labeled), config.batch_size_server)
+    rows = all_slices(len(labeled), config.batch_size_server)
     losses = [learner.server_step(labeled.x[part], labeled.y[part], done, lr) for part in rows]
     steps = tuple(Step("s", float(loss)) for loss in losses)
     check_finite(steps, name_of(task))

@@ -75,7 +75,8 @@ class ClientTask(NamedTuple):
     client: int
     task_step: int
     broadcast: Broadcast
-    plateau: Plateau
+    plateau: Plateau  # the client's own
+    lr: float  # that it trains with: its own, unless clients share devices
     score: bool = True  # whether the worker scores the trained model, or gives back its theta for others to do that
 
 
@@ -84,7 +85,8 @@ class ClientResult(NamedTuple):
 
     update: Update
     s2c: Cost  # of the broadcast
-    plateau: Plateau  # that it trained with
+    plateau: Plateau  # the client's own, before this round's validation
+    lr: float  # that it trained with
     steps: tuple[Step, ...]
     scored: tuple[EvalResult, ...] = ()  # of the model as trained
     theta: np.ndarray | None = None  # float32 [n]: of the model as trained, if others are to score it

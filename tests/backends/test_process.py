@@ -113,7 +113,7 @@ def test_an_array_for_several_receivers_is_copied_once_and_few_are_held() -> Non
 
 def tasks(count: int, round_num: int = 0) -> Iterator[ClientTask]:
     for client in range(count):
-        yield ClientTask(round_num, client, 0, full_broadcast(PARAMS), Plateau(0.1, 1.0, 1))
+        yield ClientTask(round_num, client, 0, full_broadcast(PARAMS), Plateau(0.1, 1.0, 1), 0.1)
 
 
 @pytest.fixture

@@ -177,6 +177,7 @@ def test_a_config_cannot_be_changed() -> None:
         ({"ray_address": "ray://head:10001"}, "--ray-address: expected a text auto or host:port"),
         ({"ray_address": "head:99999"}, "--ray-address: expected a text auto or host:port"),
         ({"ray_address": "auto", "gpu": (0, 1)}, "--gpu: ids are of this machine"),
+        ({"lr_devices": 6}, "--lr-devices: expected at most 5, one per client of a round; received 6"),
         ({"num_steps": 3}, "--num-steps: expected 1 unless the task is streaming"),
         ({"task": "lc-simb-c10", "num_rounds": 5}, "each of 10 streaming steps, received 5"),
         ({"task": "ls-biid-c10", "batch_size_server": 0}, "--batch-size-server: expected at least 1"),
@@ -223,9 +224,11 @@ def test_settings_that_an_earlier_version_recorded_are_understood() -> None:
 @pytest.mark.parametrize(
     ("task", "given", "idle"),
     [
-        ("lc-biid-c10", {}, "batch_size_server num_epochs_server lambda_u mu"),
-        ("ls-biid-c10", {"no_icc": True}, "lambda_u mu lambda_i helper_interval icc_rows num_helpers"),
-        ("ls-biid-c10", {"no_decomposition": True}, "lambda_u mu psi_factor lambda_l1 lambda_l2 l1_thres"),
+        ("lc-biid-c10", {}, "batch_size_server num_epochs_server lambda_u mu lr_devices"),
+        ("ls-biid-c10", {"no_icc": True}, "lambda_u mu lambda_i helper_interval icc_rows num_helpers lr_devices"),
+        ("ls-biid-c10", {"no_decomposition": True}, "lambda_u mu psi_factor lambda_l1 lambda_l2 l1_thres lr_devices"),
+        ("ls-biid-c10", {"lr_memory": "device", "init_weights": "x.npz"}, "lambda_u mu init_draws"),
+        ("ls-biid-c10", {"lr_signal": "server"}, "lambda_u mu lr_memory lr_devices"),
     ],
 )
 def test_settings_without_effect_are_known(task: str, given: dict[str, Any], idle: str) -> None:

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedmatch_tf.core import schedule
+from fedmatch_tf.core.schedule import Visit
 
 
 def test_lr_falls_after_patience_losses_that_are_not_lower() -> None:
@@ -40,3 +41,19 @@ def test_lr_falls_once_for_every_patience_losses_in_a_row_that_are_not_lower(
         falls += since > 0 and since % patience == 0
     assert state.lr == 0.5**falls
     assert state.lowest == lowest
+
+
+def test_a_device_has_the_rate_that_the_last_newcomer_or_the_last_drop_gave_it() -> None:
+    # Two devices; the initial rate is 0.9.
+    rates: tuple[float, ...] = (0.9, 0.9)
+    rounds = [
+        ([Visit(0, True, None), Visit(1, True, None)], (0.9, 0.9)),  # two newcomers
+        ([Visit(0, False, 0.3), Visit(1, False, None)], (0.3, 0.9)),  # a drop slows down whoever comes next to device 0
+        ([Visit(0, False, None), Visit(1, False, 0.1)], (0.3, 0.1)),  # somebody else's own rate has fallen to 0.1
+        ([Visit(1, False, 0.3), Visit(0, True, None)], (0.9, 0.3)),  # a newcomer; a drop from 0.9 makes device 1 faster
+        ([Visit(0, True, 0.3), Visit(0, False, None)], (0.3, 0.3)),  # both on device 0
+        ([Visit(0, False, 0.1), Visit(0, True, None)], (0.9, 0.3)),  # in this order the newcomer has the last word
+    ]
+    for visits, expected in rounds:
+        rates = schedule.device_rates(rates, visits, lr=0.9)
+        assert rates == expected

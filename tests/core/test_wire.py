@@ -108,11 +108,12 @@ def test_a_later_message_costs_what_differs_from_what_the_client_holds() -> None
 def test_an_upload_keeps_what_was_received_where_little_changed() -> None:
     received = Params(vector(1, 1, 1, 1), vector(0.2, 0.2, 0.08, 0.0))
     trained = Params(vector(1.04, 0.9, 1, 1), vector(0.24, 0.4, 0.09, 0.07))
-    # sigma: only the second moved by more than 0.05. psi thresholded: .24 .4 0 0; against .2 .2 .08 0 two moved.
+    # sigma: only the second moved by more than 0.05. psi thresholded: .24 .4 0 0; against .2 .2 .08 0 two moved, and
+    # these travel as they were trained: .4 and .09.
     sent = wire.upload(trained, received, L1, DELTA, with_sigma=True)
     assert (sent.cost.sigma, sent.cost.psi, sent.cost.helpers) == (0.25, 0.5, 0.0)
     np.testing.assert_array_equal(sent.params.sigma, vector(1, 0.9, 1, 1))
-    np.testing.assert_array_equal(sent.params.psi, vector(0.2, 0.4, 0.0, 0.0))
+    np.testing.assert_array_equal(sent.params.psi, vector(0.2, 0.4, 0.09, 0.0))
     assert sent.cost.num_bytes == (9 + 1 + 4) + (9 + 1 + 8)  # one byte of bitmap is less than an index
 
 

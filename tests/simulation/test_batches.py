@@ -10,7 +10,7 @@ import pytest
 from data.files import Examples
 from data.loader import ClientData
 from fedmatch_tf.config import make_config
-from fedmatch_tf.simulation.batches import batches, check_finite, share_done, slices
+from fedmatch_tf.simulation.batches import all_slices, batches, check_finite, share_done, slices
 from fedmatch_tf.simulation.tasks import Step, TrainingError
 
 
@@ -61,3 +61,9 @@ def test_a_loss_that_is_not_a_number_is_named_by_place() -> None:
 def test_the_share_of_all_training_that_is_done_counts_the_present_round() -> None:
     config = make_config("lc-biid-c10", num_rounds=4)
     assert [float(share_done(config, *when)) for when in ((0, 0.0), (1, 0.5), (3, 1.0))] == [0, 0.375, 1]
+
+
+def test_the_servers_epoch_sees_all_of_its_labels() -> None:
+    assert rows(all_slices(240, 100)) == [(0, 100), (100, 200), (200, 240)]
+    assert rows(all_slices(200, 100)) == [(0, 100), (100, 200)]
+    assert rows(all_slices(30, 100)) == [(0, 30)]

@@ -63,7 +63,7 @@ def test_a_clients_round_counts_examples_and_measures_labelled_accuracy_around_t
     probe = np.zeros((1, 24, 24, 3), np.float32)
     client = Client(config, make_algorithm(config), bench.model, learner, evaluation, probe)
     data = ClientData(0, twos, Examples(X[6:16], Y[6:16]))
-    task = ClientTask(1, 0, 0, full_broadcast(Params(bench.before.sigma, bench.before.psi)), Plateau(0.5, 9.0, 3))
+    task = ClientTask(1, 0, 0, full_broadcast(bench.before), Plateau(0.25, 9.0, 3), lr=0.5)
     result = client.update(task, data, labeled_acc_on=twos)
     assert result.update.num_examples == 16
     assert result.update.embedding is None, "FedAvg has no use for it"

@@ -49,6 +49,7 @@ class Backend:
                     Update(task.client, full_upload(task.broadcast.params), num_examples=1),
                     task.broadcast.cost,
                     task.plateau,
+                    task.lr,
                     (),
                     scored=(scored,) if task.score else (),
                     theta=None if task.score else PARAMS.sigma,
@@ -81,7 +82,7 @@ def test_an_epoch_of_another_round_is_not_taken_for_it() -> None:
 def test_the_next_scores_are_those_asked_for_and_those_of_the_clients_trained_since() -> None:
     backend = Backend()
     crew = Crew(CONFIG, backend)
-    tasks = [ClientTask(0, client, 0, full_broadcast(PARAMS), Plateau(0.1, 9.0, 1)) for client in (2, 0, 1)]
+    tasks = [ClientTask(0, client, 0, full_broadcast(PARAMS), Plateau(0.1, 9.0, 1), 0.1) for client in (2, 0, 1)]
     results = crew.train_clients(0, tasks)
     assert [result.client for result in results] == [0, 1, 2]
     assert all(result.theta is None for result in results), "large, and nobody needs it any more"

@@ -70,6 +70,7 @@ class Arithmetic:
             Update(task.client, upload, num_examples=1 + task.client, embedding=embedding),
             task.broadcast.cost,
             task.plateau,
+            task.lr,
             steps,
             scored=tuple(self.run(EvalTask(task.round_num, model, split, theta)) for split in splits),
             theta=None if task.score else theta,
@@ -285,3 +286,44 @@ def test_the_global_models_validation_may_decide_on_everybodys_learning_rate(sce
         assert [task.plateau.lr for task in backend.tasks if task.round_num == number] == pytest.approx([lr, lr])
     assert all(record.global_valid == Score(1.0, 0.3) for record, _ in rounds)
     assert rounds[-1][1].plateau.lr == pytest.approx(0.1 / 9)
+
+
+DEVICES = replace(LC, lr_memory="device", num_clients=4, frac_clients=0.5, num_rounds=8)
+
+
+def test_clients_train_with_the_rate_of_the_device_that_the_draw_gives_them() -> None:
+    rounds, backend = run(DEVICES)
+    drawn = [server.draw_clients(DEVICES, number) for number in range(8)]
+    # Losses never fall after a first visit, and patience is 1: every later visit divides a client's own rate by 3.
+    own, devices, expected = dict.fromkeys(range(4), 0.9), [0.9, 0.9], []
+    seen: set[int] = set()
+    for clients in drawn:
+        used = {}
+        for device, client in enumerate(clients):
+            used[client] = devices[device] if client in seen else 0.9
+        for device, client in enumerate(clients):
+            if client in seen:
+                own[client] /= 3
+                devices[device] = own[client]
+            else:
+                devices[device] = 0.9
+            seen.add(client)
+        expected.append([used[client] for client in sorted(clients)])
+    assert [[client.lr for client in record.clients] for record, _ in rounds] == [
+        pytest.approx(rates) for rates in expected
+    ]
+    assert rounds[-1][1].device_lrs == pytest.approx(devices)
+    assert any(rates != [rate] * 2 for rates, rate in zip(expected, (rates[0] for rates in expected))), "they differ"
+    assert len({task.client for task in backend.tasks}) == 4
+
+
+def test_rates_of_devices_go_on_where_they_were() -> None:
+    whole, _ = run(DEVICES)
+    backend, store = Arithmetic(DEVICES), MemoryStore()
+    start = server.initial_state(DEVICES, Params(np.zeros(3, np.float32), np.zeros(3, np.float32)))
+    first = list(loop.run(replace(DEVICES, num_rounds=3), start, backend, store))
+    rest = list(loop.run(DEVICES, first[-1][1], backend, store))
+    lrs = [[client.lr for client in record.clients] for record, _ in (*first, *rest)]
+    assert lrs == [[client.lr for client in record.clients] for record, _ in whole]
+    one = run(replace(DEVICES, lr_devices=1))[0]
+    assert one[-1][1].device_lrs[0] in {min(state.device_lrs) for _, state in one}

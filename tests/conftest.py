@@ -20,9 +20,10 @@ from tests.command_server import CommandServer
 set_variables()
 
 ROOT = Path(__file__).resolve().parent.parent
+ORIGINAL = ROOT / "tests" / "original"  # what the original computed
 SHARED = ROOT.parent / "shared"
 
-needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason=f"{SHARED.name}/ is not beside the project")
+needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="real data are not beside the project")
 
 
 # The longest, by what they take. They go first, so that no process has a long one left when the others are done.

@@ -53,7 +53,7 @@ class Config:
     init_draws: str = _setting(
         str,
         WHAT,
-        "starting weights. original: all kernels from one stream, as the original has them; independent: each anew",
+        "starting weights. original: every kernel begins one stream, as in the original; independent: each goes on",
         choices=("original", "independent"),
         before="independent",
     )
@@ -226,7 +226,7 @@ class Config:
     probe_image: str | None = _setting(
         str,
         FEDMATCH,
-        ".npy [1,h,w,c] in [0,1]: the image that models are embedded on",
+        ".npy [1,h,w,c] in [0,1]: the image that models are embedded on; unset: drawn from the seed",
         optional=True,
         input_path=True,
     )

@@ -71,7 +71,7 @@ class FedMatch:
         return self._server_step(x, y, lr)
 
     def _supervised_step(self, x_labeled: tf.Tensor, y_labeled: tf.Tensor, lr: tf.Tensor, training: bool) -> tf.Tensor:
-        """One step on sigma; the loss before it."""
+        """One step on sigma (algorithm 1, line 17; 2, line 6); the loss before it."""
         with tf.GradientTape() as tape:
             probs = self._model(scaled(x_labeled), training=training)
             loss = self._config.lambda_s * losses.cross_entropy(y_labeled, probs)
@@ -81,16 +81,21 @@ class FedMatch:
         return loss
 
     def _unsupervised_step(self, x: tf.Tensor, helper_probs: tf.Tensor, seed: tf.Tensor, lr: tf.Tensor) -> Terms:
-        """One step on psi. helper_probs: [helpers, batch, classes], of frozen helper models; may be of no helpers."""
+        """One step on psi (algorithm 1, line 18; 2, line 21).
+
+        Args:
+            helper_probs: [helpers, batch, classes], of frozen helper models; may be of no helpers.
+        """
         config = self._config
         probs = self._predict(x)
         kept = tf.reduce_max(probs, axis=-1) >= config.confidence
         labels = losses.agreement_labels(probs, helper_probs)
         penalty, penalties = self._penalties()
-        icc, pseudo_ce = self._consistency_step(x, helper_probs, labels, kept, seed, lr)
+        icc, pseudo_ce, icc_loss, pseudo_loss = self._consistency_step(x, helper_probs, labels, kept, seed, lr)
         descend(self._psis, penalties, lr)  # taken at the same psi as the gradients of the consistency step
-        loss = config.lambda_i * icc + config.lambda_a * pseudo_ce + penalty
-        return Terms(loss, icc, pseudo_ce, kept, tf.where(kept, tf.argmax(labels, axis=-1), -1))
+        pseudo_labels = tf.where(kept, tf.argmax(labels, axis=-1), -1)
+        loss = icc_loss + pseudo_loss + penalty
+        return Terms(loss, icc, pseudo_ce, kept, pseudo_labels, icc_loss, pseudo_loss)
 
     def _penalties_and_gradients(self) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """The last two terms of eq. 5 and their gradients; none without a psi."""
@@ -104,8 +109,8 @@ class FedMatch:
 
     def _consistency_step(
         self, x: tf.Tensor, helper_probs: tf.Tensor, labels: tf.Tensor, kept: tf.Tensor, seed: tf.Tensor, lr: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Descends on the first two terms of eq. 5; returns (icc, pseudo-label CE).
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Descends on the first two terms of eq. 5; returns (icc, pseudo-label CE, both with their weights).
 
         Nothing passes through the network for a term that is absent: without helpers, or without a confident row.
         """
@@ -126,13 +131,16 @@ class FedMatch:
         def absent() -> tf.Tensor:
             return tf.constant(0.0)
 
-        def step() -> tuple[tf.Tensor, tf.Tensor]:
+        def step() -> tuple[tf.Tensor, ...]:
             with tf.GradientTape() as tape:
                 icc = tf.cond(has_icc, consistency, absent)
                 pseudo_ce = tf.cond(has_labels, agreement, absent)
-                loss = config.lambda_i * icc + config.lambda_a * pseudo_ce
+                icc_loss, pseudo_loss = config.lambda_i * icc, config.lambda_a * pseudo_ce
+                loss = icc_loss + pseudo_loss
             descend(self._unsupervised, gradients(tape, loss, self._unsupervised, config.precision), lr)
-            return icc, pseudo_ce
+            return icc, pseudo_ce, icc_loss, pseudo_loss
 
-        icc, pseudo_ce = tf.cond(tf.logical_or(has_icc, has_labels), step, lambda: (absent(), absent()))
-        return icc, pseudo_ce
+        icc, pseudo_ce, icc_loss, pseudo_loss = tf.cond(
+            tf.logical_or(has_icc, has_labels), step, lambda: tuple(absent() for _ in range(4))
+        )
+        return icc, pseudo_ce, icc_loss, pseudo_loss

@@ -26,13 +26,15 @@ class Batch(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What a step on unlabelled images computed; icc and pseudo_ce before their weights."""
+    """What a step on unlabelled images computed."""
 
     loss: tf.Tensor
-    icc: tf.Tensor
-    pseudo_ce: tf.Tensor
+    icc: tf.Tensor  # before its weight
+    pseudo_ce: tf.Tensor  # before its weight
     kept: tf.Tensor  # bool [n]: rows that got a pseudo-label
     pseudo_labels: tf.Tensor  # int64 [n], -1 where there is none
+    icc_loss: tf.Tensor = 0.0  # as it is differentiated, with its weight
+    pseudo_loss: tf.Tensor = 0.0  # as it is differentiated, with its weight
 
 
 # (`s`, a step on labels alone, which gives its loss) or (`u`, a step with unlabelled images, which gives Terms)

@@ -51,16 +51,16 @@ class Client:
             labeled_acc_on: labelled data whose accuracy is measured before and after unsupervised steps, if it is.
         """
         received = task.broadcast.params
-        helper_probs = self._helper_probs(task.broadcast, data.unlabeled)  # line 14 of algorithm 1, 18 of algorithm 2
+        helper_probs = self._helper_probs(task.broadcast, data.unlabeled)  # algorithm 1, line 14; 2, line 18
         networks.write(self._model, received)
         self._learner.begin_round()
-        steps, labeled_acc = self._train(task, data, helper_probs, labeled_acc_on)  # lines 15 to 20, 19 to 23
+        steps, labeled_acc = self._train(task, data, helper_probs, labeled_acc_on)  # 15 to 20; 19 to 23
         trained = networks.read(self._model)
         check_result(trained, name_of(task))
         theta, splits = trained.theta(self._config.l1_thres), scoring.client_splits(self._config)
         to_score = [EvalTask(task.round_num, client_model(task.client), split, theta) for split in splits]
         return ClientResult(
-            self._update(task.client, trained, received, data),
+            self._send_back(task.client, trained, received, data),
             s2c=task.broadcast.cost,
             plateau=task.plateau,
             lr=task.lr,
@@ -70,7 +70,7 @@ class Client:
             labeled_acc=labeled_acc,
         )
 
-    def _update(self, client: int, trained: Params, received: Params, data: ClientData) -> Update:
+    def _send_back(self, client: int, trained: Params, received: Params, data: ClientData) -> Update:
         """What is sent back, and the embedding of the model that both sides then hold of the client."""
         upload = self._algorithm.upload(trained, received)
         embedding = self._evaluation.embed(upload.params.theta(), self._probe) if self._algorithm.embeds else None
@@ -156,4 +156,6 @@ def _step(terms: Any, truth: np.ndarray | None) -> Step:
         confident_rows=tuple(rows.tolist()),
         pseudo_labels=tuple(labels[rows].tolist()),
         num_correct=int((labels[rows] == truth[rows]).sum()),
+        icc_loss=float(terms.icc_loss),
+        pseudo_loss=float(terms.pseudo_loss),
     )

@@ -22,6 +22,8 @@ def read_kernels(path: Path, shapes: Sequence[tuple[int, ...]], read: Read = Pat
         kernels = _npz_kernels(content, len(shapes)) if path.suffix == ".npz" else _npy_kernels(content)
     except DataError as error:
         raise DataError(f"--init-weights: {path}: {error}") from error
+    except OSError as error:
+        raise DataError(f"--init-weights: {path}: expected a file that can be read ({error.strerror})") from error
     except Exception as error:  # NumPy and zipfile raise many kinds for a damaged file
         raise DataError(f"--init-weights: {path}: damaged or unreadable ({error})") from error
     received = [tuple(kernel.shape) for kernel in kernels]

@@ -22,16 +22,17 @@ def run(
 ) -> Iterator[tuple[RoundRecord, ServerState]]:
     """Runs the rounds that are left; yields each round's record and the state after it.
 
-    In the margin: the lines of algorithm 1 and of algorithm 2 in the paper.
+    In the margin: the lines of algorithm 1; those of algorithm 2. Line 2, the start, is in `state`; RunClient is in
+    client.py.
     """
     algorithm, crew = make_algorithm(config), Crew(config, backend)
     neighbours = Neighbours(state.embeddings)
     for round_num in range(state.rounds_done, config.num_rounds):  # line 3; line 3
         begin = time.monotonic()
-        state, scores = server.train(config, crew, state, round_num)  # algorithm 2 only: lines 4 to 8
+        state, scores = server.train(config, crew, state, round_num)  # none; lines 4 to 8
         active = server.select_clients(config, round_num)  # line 4; line 9
         helpers = server.helpers_of(config, neighbours, active, round_num)  # line 6; line 11
-        tasks = server.client_tasks(config, algorithm, state, store, active, helpers, round_num)
+        tasks = server.client_tasks(config, algorithm, state, store, active, helpers, round_num)  # line 7; line 12
         results = crew.train_clients(round_num, tasks)  # lines 5 to 9; lines 10 to 14
         updates = [result.update for result in results]
         neighbours.update(server.embeddings_of(updates))  # line 8; line 13

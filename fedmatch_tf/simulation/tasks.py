@@ -66,6 +66,8 @@ class Step(NamedTuple):
     confident_rows: tuple[int, ...] = ()
     pseudo_labels: tuple[int, ...] = ()  # of the confident rows
     num_correct: int = 0  # pseudo-labels that are right
+    icc_loss: float = 0.0  # lambda_i times icc, as it was differentiated
+    pseudo_loss: float = 0.0  # lambda_a times pseudo_ce, as it was differentiated
 
 
 class ClientTask(NamedTuple):

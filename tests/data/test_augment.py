@@ -10,13 +10,12 @@ import tensorflow as tf
 from PIL import Image, ImageOps
 
 from data import augment
-from tests.conftest import SHARED, made_up_images, needs_shared
+from tests.conftest import ORIGINAL, made_up_images
 
 X, _ = made_up_images(12)
 SEED = np.array([3, 4], np.int32)
 
 
-@needs_shared
 @pytest.mark.parametrize("name", augment.OPERATIONS)
 def test_an_operation_gives_what_the_original_gave(name: str) -> None:
     """Share of pixel values within 1 grey level of the original's, for each level and sign.
@@ -24,7 +23,7 @@ def test_an_operation_gives_what_the_original_gave(name: str) -> None:
     Photometric: at least 99 % (measured: all). Geometric: at least 99 % as well (measured: 99.9 % or more; the rest are
     pixels whose source lies on the edge between two pixels or on the border of the image).
     """
-    official = np.load(SHARED / "official" / "randaugment.npz")
+    official = np.load(ORIGINAL / "randaugment.npz")
     images = official["images"]
     close = defaultdict(float)
     for key in official.files:

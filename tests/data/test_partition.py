@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from data import files
 from data.errors import DataError
 from data.partition import Partition, PartitionSpec, class_shares, make_partition
-from tests.conftest import SHARED, needs_shared
+from tests.conftest import ORIGINAL
 
 SPEC = PartitionSpec(
     scenario="lc",
@@ -47,10 +47,9 @@ def every_index(partition: Partition) -> list[np.ndarray]:
     return [partition.test, partition.valid, *partition.labeled, *unlabeled]
 
 
-@needs_shared
 @pytest.mark.parametrize("task", ["lc-biid-c10", "lc-bimb-c10", "ls-biid-c10", "ls-bimb-c10"])
 def test_partitions_equal_the_originals_file_by_file(task: str) -> None:
-    expected = json.loads((SHARED / "official" / "partitions.json").read_text())[task]
+    expected = json.loads((ORIGINAL / "partitions.json").read_text())[task]
     scenario, kind, _ = task.split("-")
     x, y = official_problem()
     spec = PartitionSpec(scenario, kind, "c10", 10, 5 if scenario == "lc" else 20, 200, 200, 1, 32, seed=1)

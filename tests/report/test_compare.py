@@ -13,7 +13,7 @@ import pytest
 from data.errors import DataError
 from fedmatch_tf.report import results
 from fedmatch_tf.report.compare import compare, read_original, settings_table, verdicts
-from tests.conftest import SHARED, assert_refused, needs_shared, run_main
+from tests.conftest import ORIGINAL, assert_refused, run_main
 from tests.report.test_report import write_run
 
 
@@ -121,9 +121,8 @@ def test_the_command_says_what_is_missing(tmp_path: Path) -> None:
     assert not (tmp_path / "outputs").exists()
 
 
-@needs_shared
 def test_a_real_log_folder_of_the_original_is_read() -> None:
-    (folder,) = (SHARED / "official" / "logs").iterdir()
+    (folder,) = (ORIGINAL / "logs").iterdir()
     original = read_original(folder)
     assert [round(100 * value, 2) for value in original.accuracy] == [12.25, 15.85, 15.05]
     assert len(original.clients) == 15

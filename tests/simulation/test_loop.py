@@ -155,6 +155,24 @@ def test_a_client_that_stays_away_keeps_its_learning_rate_and_is_charged_for_wha
     assert rounds[0][0].clients[0].s2c.sum == 2.0
 
 
+def test_an_absent_client_is_charged_for_what_it_missed_and_its_rate_falls_with_its_own_visits() -> None:
+    # One client per round. It adds 1 to sigma and its number to psi; a change of up to 1.5 is not counted.
+    config = replace(LC, num_clients=4, frac_clients=0.25, num_rounds=5, delta_thres=1.5, no_icc=True, seed=173)
+    assert [server.select_clients(config, number) for number in range(5)] == [[1], [2], [1], [1], [2]]
+    rounds, _ = run(config)
+    clients = [record.clients[0] for record, _ in rounds]
+    #  round    0       1       2       3       4
+    #  client   1       2       1       1       2
+    #  server   0, 0    1, 1    2, 3    3, 4    4, 5     sigma, psi before the round
+    #  held     -       -       1, 1    3, 4    2, 3     by the client
+    #  S2C      1, 1    1, 1    0, 1    0, 0    1, 1     differences of more than 1.5
+    assert [client.s2c[:2] for client in clients] == [(1, 1), (1, 1), (0, 1), (0, 0), (1, 1)]
+    assert [state.params.sigma[0] for _, state in rounds] == [1, 2, 3, 4, 5]
+    assert [state.params.psi[0] for _, state in rounds] == [1, 3, 4, 5, 7]
+    # Patience is 1 and no loss is lower than a client's first: its third visit has a third of the rate.
+    assert [client.lr for client in clients] == pytest.approx([0.9, 0.9, 0.9, 0.3, 0.9])
+
+
 def test_helpers_are_the_psi_that_neighbours_last_uploaded() -> None:
     rounds, backend = run(replace(LC, num_helpers=1))
     helped = {(task.round_num, task.client): task.broadcast.helpers for task in backend.tasks}

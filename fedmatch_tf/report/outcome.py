@@ -7,6 +7,7 @@ from pathlib import Path
 from fedmatch_tf.config import Config
 from fedmatch_tf.report.paper import reported
 from fedmatch_tf.report.results import read
+from fedmatch_tf.report.summary import returning_cost
 from fedmatch_tf.runs.display import duration
 
 
@@ -21,6 +22,8 @@ def describe(folder: Path) -> str:
     megabytes = {way: sum(line[way]["bytes"] for line in lines) / len(lines) / 1e6 for way in ("s2c", "c2s")}
     last = lines[-1]["local_test_acc"]
     local = [] if last is None else [("mean of the clients", f"{100 * last:.2f} % at the end, after local training")]
+    cost = returning_cost(lines)
+    returning = "" if cost is None else f" ({100 * cost:.0f} % without first visits)"
     value = reported(result.settings)
     paper = "has no value for these settings"
     if value is not None:
@@ -36,7 +39,10 @@ def describe(folder: Path) -> str:
         ),
         *local,
         ("the paper", paper),
-        ("cost to a client", f"{100 * mean['s2c']:.0f} % of one parameter set per round, {megabytes['s2c']:.1f} MB"),
+        (
+            "cost to a client",
+            f"{100 * mean['s2c']:.0f} % of one parameter set per round{returning}, {megabytes['s2c']:.1f} MB",
+        ),
         ("cost from a client", f"{100 * mean['c2s']:.0f} %, {megabytes['c2s']:.1f} MB"),
         ("time", f"{duration(sum(line['seconds'] for line in lines))}"),
     ]

@@ -25,6 +25,7 @@ class Summary(NamedTuple):
     best: Mean | None  # percent
     local: Mean | None  # percent: mean of the clients after their training, in the last round
     s2c: Mean | None  # share of one parameter set, mean over rounds
+    s2c_returning: Mean | None  # the same, mean over visits of clients that have been there before
     c2s: Mean | None
     megabytes: Mean | None  # a client's round, both ways
     minutes: Mean | None
@@ -58,11 +59,25 @@ def summarise(group: Group) -> Summary:
         best=mean([100 * max(line["test_acc"] for line in lines) for lines in runs]),
         local=mean([100 * value for value in local if value is not None]),
         s2c=mean([_average(lines, "s2c", "sum") for lines in runs]),
+        s2c_returning=mean([cost for lines in runs if (cost := returning_cost(lines)) is not None]),
         c2s=mean([_average(lines, "c2s", "sum") for lines in runs]),
         megabytes=mean([(_average(lines, "s2c", "bytes") + _average(lines, "c2s", "bytes")) / 1e6 for lines in runs]),
         minutes=mean([math.fsum(line["seconds"] for line in lines) / 60 for lines in runs]),
         paper=reported(group.settings),
     )
+
+
+def returning_cost(lines: Sequence[Mapping[str, Any]]) -> float | None:
+    """Mean S2C over visits of clients that have been there before; None if there was none.
+
+    A first visit costs as much as every visit of the first round, so it can be taken out of the means of the rounds.
+    """
+    visits = sum(len(line["clients"]) for line in lines)
+    first_visits = len({client for line in lines for client in line["clients"]})
+    if visits == first_visits:
+        return None
+    total = math.fsum(len(line["clients"]) * line["s2c"]["sum"] for line in lines)
+    return (total - first_visits * float(lines[0]["s2c"]["sum"])) / (visits - first_visits)
 
 
 def _average(lines: Sequence[Mapping[str, Any]], way: str, what: str) -> float:

@@ -37,6 +37,7 @@ def accuracy_table(summaries: Sequence[Summary]) -> Table:
             "paper acc. (%)": "",
             "difference": "" if summary.difference is None else f"{summary.difference:+.2f}",
             "S2C (%)": percent(summary.s2c),
+            "S2C without first visits (%)": percent(summary.s2c_returning),
             "C2S (%)": percent(summary.c2s),
             "paper S2C, C2S (%)": "",
             "MB per client and round": number(summary.megabytes, 1),

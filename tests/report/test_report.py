@@ -19,7 +19,7 @@ from fedmatch_tf.report import results, tables
 from fedmatch_tf.report.build import report
 from fedmatch_tf.report.outcome import describe
 from fedmatch_tf.report.paper import reported
-from fedmatch_tf.report.summary import band, mean, summarise
+from fedmatch_tf.report.summary import band, mean, returning_cost, summarise
 from fedmatch_tf.runs.tensorboard import NAME, ScalarLog
 from tests.conftest import ROOT, assert_refused, run_main
 
@@ -459,6 +459,16 @@ def test_a_runs_outcome_has_its_last_and_best_accuracy_beside_the_papers(tmp_pat
     text = describe(write_run(tmp_path / "run", [0.1, 0.5, 0.25]))
     assert "25.00 % at the end, best 50.00 % in round 2" in text
     assert "52.13" in text  # FedMatch in table 1
-    assert "133 % of one parameter set per round, 2.0 MB" in text  # 2, 1 and 1
+    assert "133 % of one parameter set per round (100 % without first visits), 2.0 MB" in text  # 2, 1 and 1
     (tmp_path / "run" / "config.json").write_text("{")
     assert "no result: config.json" in describe(tmp_path / "run")
+
+
+def test_costs_of_returning_clients_leave_out_everybodys_first_visit() -> None:
+    def visits(number: int, clients: list[int], cost: float) -> dict[str, Any]:
+        return {**line(number, 0.5), "clients": clients, "s2c": {"sum": cost}}
+
+    # First visits cost 2. Round 1: client 0 returns for 0.5, client 2 is new. Round 2: both return, for 0.25 and 0.75.
+    lines = [visits(0, [0, 1], 2.0), visits(1, [0, 2], 1.25), visits(2, [1, 2], 0.5)]
+    assert returning_cost(lines) == pytest.approx((0.5 + 0.25 + 0.75) / 3)
+    assert returning_cost(lines[:1]) is None

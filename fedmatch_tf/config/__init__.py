@@ -1,7 +1,7 @@
 """What a run is: its settings, their defaults and rules, and what may change when it goes on."""
 
 from fedmatch_tf.config.models import MODELS
-from fedmatch_tf.config.record import WHAT, Config, make_config, settings
+from fedmatch_tf.config.record import WHAT, Config, changed_settings, make_config, settings
 from fedmatch_tf.config.rules import ConfigError, Setting, check_value, flag, without_effect
 from fedmatch_tf.config.tables import DATASETS, KINDS, PROFILES, SCENARIOS, SMALLEST_IMAGE
 
@@ -16,6 +16,7 @@ __all__ = [
     "Config",
     "ConfigError",
     "Setting",
+    "changed_settings",
     "check_value",
     "flag",
     "make_config",

@@ -412,3 +412,9 @@ def make_config(task: str, **given: Any) -> Config:
 def settings() -> dict[str, Setting]:
     """Name of each field of Config -> its Setting."""
     return {field.name: field.metadata["setting"] for field in dataclasses.fields(Config)}
+
+
+def changed_settings(config: Config) -> dict[str, Any]:
+    """The settings that differ from the defaults of the config's own task, model and profile."""
+    own = make_config(config.task, model=config.model, profile=config.profile, source=config.source)
+    return {name: getattr(config, name) for name in settings() if getattr(config, name) != getattr(own, name)}

@@ -127,6 +127,7 @@ BY_PROFILE: dict[str, dict[str, Any]] = {
         "s2c_content": "counted",
         "init_draws": "independent",
         "lr_patience": 5,
+        "batch_size_unlabeled": 100,
     },
 }
 

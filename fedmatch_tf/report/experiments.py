@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from fedmatch_tf.config import Config, ConfigError, flag, make_config, settings
+from fedmatch_tf.config import Config, ConfigError, flag, make_config
 from fedmatch_tf.config.models import learner_of
 from fedmatch_tf.simulation.scoring import clients_test
 
@@ -85,10 +85,10 @@ EXPERIMENTS = {
 
 
 def configs(name: str, seeds: int, given: Mapping[str, Any]) -> list[Config]:
-    """The experiment's runs, seed after seed.
+    """The experiment's runs, seed after seed, with the paper's settings.
 
     Args:
-        given: settings that replace the experiment's, such as fewer rounds or a smaller network.
+        given: settings that replace the experiment's, such as another profile, fewer rounds or a smaller network.
     """
     if name not in EXPERIMENTS:
         raise ConfigError(f"--experiment: expected one of {', '.join(EXPERIMENTS)}; received {name}")
@@ -96,7 +96,9 @@ def configs(name: str, seeds: int, given: Mapping[str, Any]) -> list[Config]:
         if fixed in given:
             raise ConfigError(f"{flag(fixed)}: is decided by the experiment; use --seeds for the number of seeds")
     made = [
-        make_config(**{**run, **given, "seed": seed}) for seed in range(1, seeds + 1) for run in EXPERIMENTS[name].runs
+        make_config(**{"profile": "paper", **run, **given, "seed": seed})
+        for seed in range(1, seeds + 1)
+        for run in EXPERIMENTS[name].runs
     ]
     return list(dict.fromkeys(made))
 
@@ -116,9 +118,3 @@ def hours(config: Config) -> float:
     server = TRAINING * 10 * config.labels_per_class if config.scenario == "ls" else 0.0
     images = config.num_rounds * (config.clients_per_round * client + server + config.num_test)
     return images * GFLOP[config.arch] * (config.image_size / 32) ** 2 / RATE / 3600
-
-
-def changed(config: Config) -> dict[str, Any]:
-    """The settings that differ from the task's defaults: what a command line needs."""
-    default = make_config(config.task, model=config.model, profile=config.profile)
-    return {name: getattr(config, name) for name in settings() if getattr(config, name) != getattr(default, name)}

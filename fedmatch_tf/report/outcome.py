@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedmatch_tf.config import Config
-from fedmatch_tf.report.paper import reported
+from fedmatch_tf.report.paper import other_settings, reported
 from fedmatch_tf.report.results import read
 from fedmatch_tf.report.summary import returning_cost
 from fedmatch_tf.runs.display import duration
@@ -39,6 +39,7 @@ def describe(folder: Path) -> str:
         ),
         *local,
         ("the paper", paper),
+        *([("not the paper's", others)] if value is not None and (others := other_settings(config)) else []),
         (
             "cost to a client",
             f"{100 * mean['s2c']:.0f} % of one parameter set per round{returning}, {megabytes['s2c']:.1f} MB",

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from fedmatch_tf.config import Config, changed_settings
 from fedmatch_tf.config.models import algorithm_of
+from fedmatch_tf.config.resume import OF_MACHINE
 
 
 class Reported(NamedTuple):
@@ -150,3 +152,19 @@ def reported(settings: Mapping[str, Any]) -> Reported | None:
     if found is None and own:
         found = _REPORTED.get((*key[:4], labels, key[5]))
     return found
+
+
+# What decides which value is the paper's, so it can't differ; and what says nothing of a run's result.
+_MATCHED = frozenset(
+    {"arch", "frac_clients", "labels_per_class", "no_decomposition", "num_clients", "num_helpers", "no_icc"}
+)
+_ONLY_WATCHES = frozenset({"ablate_eval", "labeled_acc", "eval_clients", "seed", "source"})
+
+
+def other_settings(config: Config) -> str:
+    """How a run's settings differ from the paper's, in a few words; empty if they don't."""
+    told = [] if config.profile == "paper" else [f"profile {config.profile}"]
+    for name, value in changed_settings(config).items():
+        if name not in OF_MACHINE | _MATCHED | _ONLY_WATCHES:
+            told.append(f"{name.replace('_', '-')} {value}")
+    return ", ".join(told)

@@ -10,11 +10,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from fedmatch_tf.config import Config, ConfigError, flag
+from fedmatch_tf.config import Config, ConfigError, changed_settings, flag
 from fedmatch_tf.config.resume import INPUT_PATHS, MAY_CHANGE, OF_MACHINE, with_absolute_paths
 from fedmatch_tf.report import results
 from fedmatch_tf.report.build import report
-from fedmatch_tf.report.experiments import EXPERIMENTS, changed, configs, hours
+from fedmatch_tf.report.experiments import EXPERIMENTS, configs, hours
 from fedmatch_tf.report.outcome import describe
 from fedmatch_tf.runs.display import Progress, duration
 from fedmatch_tf.runs.partition_folder import partition_spec
@@ -49,10 +49,10 @@ def _with_own_partitions(config: Config) -> Config:
 
 def command(config: Config) -> str:
     """The command line that does this run."""
-    parts = ["python", "main.py", "--task", config.task, "--model", config.model]
-    for name, value in changed(config).items():
-        if name not in ("task", "model"):
-            text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    parts = ["python", "main.py", "--task", config.task, "--model", config.model, "--profile", config.profile]
+    for name, value in {"source": config.source, **changed_settings(config)}.items():
+        text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        if value is not None:
             parts += [flag(name)] if value is True else [flag(name), text]
     return shlex.join(parts)
 

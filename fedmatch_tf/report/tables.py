@@ -8,6 +8,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from fedmatch_tf.config import Config
+from fedmatch_tf.report.paper import other_settings
 from fedmatch_tf.report.results import Result
 from fedmatch_tf.report.summary import Mean, Summary
 
@@ -35,6 +37,7 @@ def accuracy_table(summaries: Sequence[Summary]) -> Table:
             "best acc. (%)": plus_minus(summary.best),
             "local acc. (%)": plus_minus(summary.local),
             "paper acc. (%)": "",
+            "settings that are not the paper's": "",
             "difference": "" if summary.difference is None else f"{summary.difference:+.2f}",
             "S2C (%)": percent(summary.s2c),
             "S2C without first visits (%)": percent(summary.s2c_returning),
@@ -44,6 +47,7 @@ def accuracy_table(summaries: Sequence[Summary]) -> Table:
             "time (min)": number(summary.minutes, 1),
         }
         if (paper := summary.paper) is not None:
+            cells["settings that are not the paper's"] = other_settings(Config(**summary.group.settings))
             cells["paper acc. (%)"] = plus_minus(Mean(paper.accuracy, paper.deviation)) + " local" * paper.local
             if paper.s2c is not None and paper.c2s is not None:
                 cells["paper S2C, C2S (%)"] = f"{100 * paper.s2c:.0f}, {100 * paper.c2s:.0f}"

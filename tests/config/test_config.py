@@ -41,7 +41,6 @@ BOTH = {
     "seed": 1,
     "lambda_u": 1,
     "mu": 1e-2,
-    "batch_size_unlabeled": None,
     "arch": "resnet9",
     "model": "fedmatch",
 }
@@ -54,6 +53,7 @@ OFFICIAL = {
     "icc_rows": "confident",
     "s2c_content": "full",
     "init_draws": "original",
+    "batch_size_unlabeled": None,
 }
 PAPER = {
     "confidence": 0.85,
@@ -64,6 +64,7 @@ PAPER = {
     "icc_rows": "all",
     "s2c_content": "counted",
     "init_draws": "independent",
+    "batch_size_unlabeled": 100,
     "lr_patience": 5,
 }
 LC = {
@@ -249,3 +250,46 @@ def test_entries_of_models_name_settings_that_exist() -> None:
         assert entry.group is None or entry.group in groups
     for learner in LEARNERS.values():
         assert learner.ignores | set(learner.defaults) <= set(settings())
+
+
+# The paper's table of hyper-parameters; lambda_ICCS stands for lambda_i and lambda_a, - for what a row lacks.
+HYPER_PARAMETERS = """
+scenario learner   lr   wd   lambda_s lambda_u lambda_ICCS lambda_l1 lambda_l2 LPC B_S_client B_U_client B_S_server mu
+lc       sl        1e-3 1e-4 10       -        -           -         -         5   10         100        -          1e-2
+lc       uda       1e-3 1e-4 10       1        -           -         -         5   10         100        -          1e-2
+lc       fixmatch  1e-3 1e-4 10       1        -           -         -         5   10         100        -          1e-2
+lc       fedmatch  1e-3 1e-4 10       -        1e-2        1e-4      10        5   10         100        -          -
+ls       sl        1e-3 1e-4 10       -        -           -         -         100 -          100        100        1e-2
+ls       uda       1e-3 1e-4 10       1        -           -         -         100 -          100        100        1e-2
+ls       fixmatch  1e-3 1e-4 10       1        -           -         -         100 -          100        100        1e-2
+ls       fedmatch  1e-3 1e-4 10       -        1e-2        1e-5      10        100 -          100        100        -
+"""
+
+
+def test_profile_paper_has_the_papers_hyper_parameters() -> None:
+    names = {
+        "lambda_ICCS": ("lambda_i", "lambda_a"),
+        "LPC": ("labels_per_class",),
+        "B_S_client": ("batch_size_client",),
+        "B_U_client": ("batch_size_unlabeled",),
+        "B_S_server": ("batch_size_server",),
+    }
+    head, *rows = [row.split() for row in HYPER_PARAMETERS.strip().splitlines()]
+    assert len(rows) == 8
+    for scenario, learner, *values in rows:
+        model = learner if learner == "fedmatch" else f"fedprox-{learner}"
+        config = make_config(f"{scenario}-biid-c10", model=model, profile="paper")
+        for column, value in zip(head[2:], values):
+            for name in names.get(column, (column,)):
+                if value == "-":
+                    used = name not in without_effect(config) and not (scenario == "ls" and name == "batch_size_client")
+                    assert not used, (scenario, model, name)
+                else:
+                    assert getattr(config, name) == float(value), (scenario, model, name)
+    config = make_config("lc-biid-c10", profile="paper")
+    assert (config.confidence, config.lr_factor, config.lr_patience) == (
+        0.85,
+        3,
+        5,
+    )  # tau, and the appendix on training
+    assert (config.num_clients, config.frac_clients, config.num_rounds) == (100, 0.05, 200)

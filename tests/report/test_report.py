@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import json
 import math
+import re
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from fedmatch_tf.config import ConfigError, make_config
 from fedmatch_tf.report import results, tables
 from fedmatch_tf.report.build import report
 from fedmatch_tf.report.outcome import describe
-from fedmatch_tf.report.paper import reported
+from fedmatch_tf.report.paper import other_settings, reported
 from fedmatch_tf.report.summary import band, mean, returning_cost, summarise
 from fedmatch_tf.runs.tensorboard import NAME, ScalarLog
 from tests.conftest import ROOT, assert_refused, run_main
@@ -458,7 +459,8 @@ def test_fedmatch_comes_before_what_it_is_compared_with_which_is_in_the_order_of
 def test_a_runs_outcome_has_its_last_and_best_accuracy_beside_the_papers(tmp_path: Path) -> None:
     text = describe(write_run(tmp_path / "run", [0.1, 0.5, 0.25]))
     assert "25.00 % at the end, best 50.00 % in round 2" in text
-    assert "52.13" in text  # FedMatch in table 1
+    assert "52.13 ± 0.34 % (Table 1)" in text
+    assert re.search(r"not the paper's +profile official, num-rounds 3", text)
     assert "133 % of one parameter set per round (100 % without first visits), 2.0 MB" in text  # 2, 1 and 1
     (tmp_path / "run" / "config.json").write_text("{")
     assert "no result: config.json" in describe(tmp_path / "run")
@@ -472,3 +474,9 @@ def test_costs_of_returning_clients_leave_out_everybodys_first_visit() -> None:
     lines = [visits(0, [0, 1], 2.0), visits(1, [0, 2], 1.25), visits(2, [1, 2], 0.5)]
     assert returning_cost(lines) == pytest.approx((0.5 + 0.25 + 0.75) / 3)
     assert returning_cost(lines[:1]) is None
+
+
+def test_a_report_says_how_settings_differ_from_the_papers() -> None:
+    assert other_settings(make_config("lc-biid-c10", profile="paper", workers=3, seed=5, ablate_eval=True)) == ""
+    config = make_config("lc-biid-c10", num_rounds=40, lr=0.5, arch="alexnet")
+    assert other_settings(config) == "profile official, num-rounds 40, lr 0.5"

@@ -154,7 +154,9 @@ def _build() -> argparse.ArgumentParser:
     other.add_argument("--list", action="store_true", help="reproduce: the experiments and what they cost")
     other.add_argument("--dry-run", action="store_true", help="reproduce: print the commands only")
     other.add_argument("--runs", nargs="+", default=[], metavar="GLOB", help="report, compare: folders of runs")
-    other.add_argument("--official", metavar="FOLDER", help="compare: a log folder of the original")
+    other.add_argument(
+        "--official", metavar="FOLDER", help="compare: a log folder of the original, or a file with its curve"
+    )
     other.add_argument("--quiet", action="store_true", help="no progress display")
     return parser
 

@@ -44,7 +44,10 @@ TOLERANCE = {"accuracy (%)": 3.0, "loss": 0.15, "S2C": 0.1, "C2S": 0.05}
 
 
 def read_original(folder: Path) -> Original:
-    """The original's log folder."""
+    """The original's log folder; or a file with a curve of it: `aggr_acc`, `aggr_lss`, `s2c` and `c2s` alone."""
+    if folder.is_file():
+        curve = _load(folder)
+        return _original(folder, {}, curve, curve, {})
     server = _load(folder / "server.txt")
     scores = _mapping(server, "scores", folder)
     clients = {}
@@ -58,13 +61,23 @@ def read_original(folder: Path) -> Original:
     options = server.get("options", {})
     if not isinstance(options, dict):
         raise DataError(f"{folder}: expected a table `options` in server.txt, found {type(options).__name__}")
+    return _original(folder, options, scores, server, clients)
+
+
+def _original(
+    where: Path,
+    options: Mapping[str, Any],
+    scores: Mapping[str, Any],
+    costs: Mapping[str, Any],
+    clients: Mapping[int, Any],
+) -> Original:
     return Original(
-        str(folder),
+        str(where),
         options,
-        _numbers(scores.get("aggr_acc", []), folder),
-        _numbers(scores.get("aggr_lss", []), folder),
-        {name: _numbers(values, folder) for name, values in _mapping(server, "s2c", folder).items()},
-        {name: _numbers(values, folder) for name, values in _mapping(server, "c2s", folder).items()},
+        _numbers(scores.get("aggr_acc", []), where),
+        _numbers(scores.get("aggr_lss", []), where),
+        {name: _numbers(values, where) for name, values in _mapping(costs, "s2c", where).items()},
+        {name: _numbers(values, where) for name, values in _mapping(costs, "c2s", where).items()},
         clients,
     )
 
@@ -112,9 +125,11 @@ def compare(patterns: Sequence[str], official: Path, output: Path) -> Path:
     ours = [result for result in results.find(patterns) if result.lines]
     if not ours:
         raise ConfigError(f"--runs: expected a run with at least one round; received {' '.join(patterns)}")
-    tables = [verdicts(ours, theirs), clients_table(ours, theirs), *(settings_table(result, theirs) for result in ours)]
-    rounds = len(theirs.accuracy)
-    others = sorted({result.name for result in ours if result.settings["task"] != theirs.options.get("task")})
+    tables = [verdicts(ours, theirs), tens_table(ours, theirs)]
+    if theirs.options:  # a folder, not a curve alone
+        tables += [clients_table(ours, theirs), *(settings_table(result, theirs) for result in ours)]
+    rounds, task = len(theirs.accuracy), theirs.options.get("task")
+    others = sorted({result.name for result in ours if theirs.options and result.settings["task"] != task})
     warning = (
         f" Of another task than the original's, so that verdicts mean little: {', '.join(others)}." if others else ""
     )
@@ -122,7 +137,7 @@ def compare(patterns: Sequence[str], official: Path, output: Path) -> Path:
     warning += f" Not finished: {', '.join(partial)}." if partial else ""
     lead = (
         f"{len(ours)} of our runs beside {theirs.folder} ({rounds} rounds). Verdicts are on means over the rounds that "
-        f"both have. The original fixes neither its clients nor its starting weights, so its own runs differ, too; "
+        f"both have. The original does not fix its choice of clients, so its own runs differ, too; "
         f"and it counts a client's first visit against another client's weights, which shows in S2C.{warning}"
     )
     return page.write(output, "compare.html", "Ours and the original", lead, tables, _figures(ours, theirs))
@@ -154,6 +169,22 @@ def verdicts(ours: Sequence[Result], theirs: Original) -> Table:
             )
     head = ["run", "quantity", "ours, mean", "original, mean", "difference", "last common round", "verdict"]
     return Table("verdicts", "Quantity by quantity", head, rows)
+
+
+def tens_table(ours: Sequence[Result], theirs: Original) -> Table:
+    """Means over every ten rounds that both have, ours and theirs."""
+    rows = []
+    for result in ours:
+        for name, mine, other in _quantities(result, theirs):
+            for begin in range(0, min(len(mine), len(other)), 10):
+                end = min(begin + 10, len(mine), len(other))
+                means = [math.fsum(values[begin:end]) / (end - begin) for values in (mine, other)]
+                difference = f"{means[0] - means[1]:+.3g}"
+                rows.append(
+                    [result.name, name, f"{begin + 1} to {end}", *(f"{each:.4g}" for each in means), difference]
+                )
+    head = ["run", "quantity", "rounds", "ours, mean", "original, mean", "difference"]
+    return Table("tens", "Means over every ten rounds", head, rows)
 
 
 def _quantities(result: Result, theirs: Original) -> Iterator[tuple[str, Sequence[float], Sequence[float]]]:

@@ -127,3 +127,16 @@ def test_a_real_log_folder_of_the_original_is_read() -> None:
     assert [round(100 * value, 2) for value in original.accuracy] == [12.25, 15.85, 15.05]
     assert len(original.clients) == 15
     assert original.options["confidence"] == 0.75
+
+
+def test_a_run_is_laid_over_the_originals_curve_ten_rounds_at_a_time(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "logs" / "run", [0.1] * 10 + [0.2] * 10 + [0.4] * 2)
+    folder = compare([str(run)], ORIGINAL / "curve_lc-biid-c10.json", tmp_path / "out")
+    rows = [row.split(",") for row in (folder / "tables" / "tens.csv").read_text().splitlines()]
+    accuracy = {row[2]: row[3:] for row in rows if row[1] == "accuracy (%)"}
+    # The means of the original's curve are 17.37 and 22.995 % (by a calculator, from its file).
+    assert accuracy["1 to 10"] == ["10", "17.37", "-7.37"]
+    assert accuracy["11 to 20"] == ["20", "22.99", "-2.99"]
+    assert list(accuracy) == ["1 to 10", "11 to 20", "21 to 22"]
+    assert not (folder / "tables" / "clients.csv").exists(), "a curve has no clients"
+    assert "Of another task" not in (folder / "compare.html").read_text()

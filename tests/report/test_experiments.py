@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import shlex
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,7 @@ from fedmatch_tf.report.experiments import EXPERIMENTS, configs, hours
 from fedmatch_tf.report.paper import reported
 from parser import parse
 from tests.command_server import CommandServer
-from tests.conftest import assert_refused, made_up_images, run_main, save_npz
+from tests.conftest import ROOT, assert_refused, made_up_images, run_main, save_npz
 from tests.report.test_report import write_run
 
 
@@ -141,3 +143,42 @@ def test_a_reproduction_does_what_is_missing_and_reports(tmp_path: Path, command
     assert list((folder / "figures").glob("parts-*.png"))
     assert list((folder / "figures").glob("confusion-*.png"))
     assert list((folder / "figures").glob("classes-*.png"))
+
+
+def test_the_page_has_every_task_of_every_experiment_with_its_settings() -> None:
+    """The settings are typed in on the page, from the paper; the runs must have them, and no other."""
+    page = (ROOT / "docs" / "REPORTS.md").read_text().split("as the paper states it")[1].split("## While")[0]
+    stated: set[tuple[Any, ...]] = set()
+    for row in page.splitlines():
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        if len(cells) != 8 or not cells[0].startswith("`"):
+            continue
+        names, tasks = (cell.replace("`", "").split(", ") for cell in cells[:2])
+        numbers = [[float(number) for number in cell.split(",")] for cell in cells[2:7]]
+        stated |= set(itertools.product(names, tasks, *numbers))
+    run = {
+        (
+            name,
+            config.task,
+            config.num_clients,
+            config.num_rounds,
+            config.frac_clients,
+            config.labels_per_class,
+            config.num_steps,
+        )
+        for name in EXPERIMENTS
+        for config in configs(name, 1, {})
+    }
+    assert run == stated
+    assert {config.profile for name in EXPERIMENTS for config in configs(name, 1, {})} == {"paper"}
+    assert configs("covid", 1, {"profile": "official"})[0].profile == "official"
+
+
+@pytest.mark.parametrize("num_clients", [10, 100])
+def test_the_papers_streaming_values_of_alexnet_hold_for_both_readings_of_their_caption(num_clients: int) -> None:
+    config = make_config("lc-simb-fmnist", arch="alexnet", num_clients=num_clients, frac_clients=1.0, profile="paper")
+    value = reported(dataclasses.asdict(config))
+    assert value is not None
+    assert value.accuracy == 63.84
+    resnet9 = make_config("lc-simb-fmnist", num_clients=100, frac_clients=1.0, profile="paper")
+    assert reported(dataclasses.asdict(resnet9)) is None, "table 2 says 10"

@@ -232,8 +232,12 @@ def settings_table(result: Result, theirs: Original) -> Table:
     return Table(name, f"Settings that differ: {result.name}", ["setting", "paper", "original", "ours"], rows)
 
 
+OVERVIEW = ("accuracy (%)", "loss", "S2C, sum", "C2S, sum")
+
+
 def _figures(ours: Sequence[Result], theirs: Original) -> Iterator[tuple[str, str, Figure]]:
-    """A figure a quantity."""
+    """The most important quantities side by side, then one figure per quantity."""
+    yield "overview", "Ours and the original's", _overview(ours, theirs)
     by_name = [{name: mine for name, mine, _ in _quantities(result, theirs)} for result in ours]
     for name, _, original in _quantities(ours[0], theirs):
         figure, axes = plots.new(f"{name}, ours and the original's")
@@ -242,3 +246,18 @@ def _figures(ours: Sequence[Result], theirs: Original) -> Iterator[tuple[str, st
             plots.curve(axes, number, result.name, range(1, len(result.lines) + 1), quantities[name])
         plots.finish(axes, "round", name)
         yield plots.file_name(name), name, figure
+
+
+def _overview(ours: Sequence[Result], theirs: Original) -> Figure:
+    figure = Figure(figsize=(13, 3.4), layout="constrained")
+    for axes, name in zip(figure.subplots(1, len(OVERVIEW)), OVERVIEW):
+        for number, result in enumerate(ours):
+            for quantity, mine, other in _quantities(result, theirs):
+                if quantity != name:
+                    continue
+                if number == 0:
+                    plots.curve(axes, 0, "original", range(1, len(other) + 1), other)
+                plots.curve(axes, number + 1, result.name, range(1, len(mine) + 1), mine)
+        axes.set_title(name)
+        plots.finish(axes, "round", "", legend=name == OVERVIEW[0])
+    return figure

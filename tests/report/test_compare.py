@@ -13,7 +13,7 @@ import pytest
 from data.errors import DataError
 from fedmatch_tf.report import results
 from fedmatch_tf.report.compare import compare, read_original, settings_table, verdicts
-from tests.conftest import ORIGINAL, assert_refused, run_main
+from tests.conftest import ORIGINAL, ROOT, assert_refused, run_main
 from tests.report.test_report import write_run
 
 
@@ -70,7 +70,7 @@ def test_a_folder_is_written_with_page_figures_and_tables(tmp_path: Path) -> Non
     made = compare([str(tmp_path / "logs" / "*")], tmp_path / "theirs", tmp_path)
     page = (made / "compare.html").read_text()
     assert "<script>x" not in page
-    assert len(list((made / "figures").glob("*.svg"))) == 9  # accuracy, loss, four costs one way, three the other
+    assert len(list((made / "figures").glob("*.svg"))) == 10  # accuracy, loss, four costs one way, three the other
     assert len(list(csv.reader((made / "tables" / "verdicts.csv").open()))) == 10
     assert [row[1:] for row in csv.reader((made / "tables" / "clients.csv").open())][1:] == [["1", "1", "", "0.5"]] * 2
     assert "Of another task than the original" in page
@@ -140,3 +140,22 @@ def test_a_run_is_laid_over_the_originals_curve_ten_rounds_at_a_time(tmp_path: P
     assert list(accuracy) == ["1 to 10", "11 to 20", "21 to 22"]
     assert not (folder / "tables" / "clients.csv").exists(), "a curve has no clients"
     assert "Of another task" not in (folder / "compare.html").read_text()
+
+
+def test_the_figures_on_the_page_are_those_of_the_record(tmp_path: Path) -> None:
+    record = ROOT / "results" / "official-lc-biid-c10-resnet9-seed1"
+    folder = compare([str(record)], ORIGINAL / "curve_lc-biid-c10.json", tmp_path)
+    rows = [row.split(",") for row in (folder / "tables" / "tens.csv").read_text().replace('", ', " ").splitlines()]
+    page = (ROOT / "docs" / "FIDELITY.md").read_text()
+    for quantity, label in (("accuracy (%)", "accuracy (%)"), ("loss", "loss")):
+        ours, theirs = zip(*((row[3], row[4]) for row in rows if row[1] == quantity))
+        for name, values in ((f"{label}, ours", ours), ("the original's", theirs)):
+            cells = [
+                [float(cell) for cell in row.split("|")[2:6]]
+                for row in page.splitlines()
+                if row.startswith(f"| {name} |")
+            ]
+            assert [float(value) for value in values] in [pytest.approx(each, abs=0.005) for each in cells], (
+                name,
+                values,
+            )

@@ -31,6 +31,8 @@ def _setting(kind: type, group: str, text: str, **more: Any) -> Any:
     return dataclasses.field(metadata={"setting": Setting(kind, group, text, **more)})
 
 
+WORKED_ON: dict[str, Any] = {"may_change": True, "of_machine": True}  # where and how a run is worked on
+
 # Groups, in the order in which `--help` lists them.
 WHAT = "what to run"
 DATA = "data and partitions"
@@ -74,14 +76,7 @@ class Config:
         may_change=True,
         input_path=True,
     )
-    dataset_path: str = _setting(
-        str,
-        DATA,
-        "where partitions are written and read",
-        may_change=True,
-        of_machine=True,
-        input_path=True,
-    )
+    dataset_path: str = _setting(str, DATA, "where partitions are written and read", input_path=True, **WORKED_ON)
     num_clients: int = _setting(int, DATA, "clients in the federation", rule=POSITIVE)
     labels_per_class: int = _setting(
         int,
@@ -97,19 +92,12 @@ class Config:
 
     num_rounds: int = _setting(int, ROUNDS, "communication rounds", rule=POSITIVE)
     frac_clients: float = _setting(
-        float,
-        ROUNDS,
-        "share of the clients that takes part in a round",
-        rule=FRACTION,
-        aliases=("frac_client",),
+        float, ROUNDS, "share of the clients that takes part in a round", rule=FRACTION, aliases=("frac_client",)
     )
     num_epochs_client: int = _setting(int, ROUNDS, "epochs of a client per round", rule=POSITIVE)
     num_epochs_server: int = _setting(int, ROUNDS, "epochs of the server per round (ls)", rule=NOT_NEGATIVE)
     batch_size_client: int = _setting(
-        int,
-        ROUNDS,
-        "labelled examples in a client's batch (ls: unlabelled)",
-        rule=POSITIVE,
+        int, ROUNDS, "labelled examples in a client's batch (ls: unlabelled)", rule=POSITIVE
     )
     batch_size_unlabeled: int | None = _setting(
         int,
@@ -120,10 +108,7 @@ class Config:
     )
     batch_size_server: int = _setting(int, ROUNDS, "examples in the server's batch (ls)", rule=NOT_NEGATIVE)
     batch_size_test: int = _setting(
-        int,
-        ROUNDS,
-        "examples in an evaluation batch; small batches are joined",
-        rule=POSITIVE,
+        int, ROUNDS, "examples in an evaluation batch; small batches are joined", rule=POSITIVE
     )
     eval_clients: str = _setting(
         str,
@@ -163,10 +148,7 @@ class Config:
         optional=True,
     )
     wd: float = _setting(
-        float,
-        LEARNING,
-        "weight decay; the original declares 1e-4 but never applies it",
-        rule=NOT_NEGATIVE,
+        float, LEARNING, "weight decay; the original declares 1e-4 but never applies it", rule=NOT_NEGATIVE
     )
     lambda_s: float = _setting(float, LEARNING, "weight of the supervised loss", rule=NOT_NEGATIVE)
     augment: str = _setting(str, LEARNING, "strong view of an unlabelled image", choices=("randaugment", "none"))
@@ -177,10 +159,7 @@ class Config:
         choices=("identity", "real"),
     )
     confidence: float = _setting(
-        float,
-        LEARNING,
-        "rows whose highest probability is below this get no pseudo-label",
-        rule=PROBABILITY,
+        float, LEARNING, "rows whose highest probability is below this get no pseudo-label", rule=PROBABILITY
     )
 
     lambda_i: float = _setting(
@@ -202,11 +181,7 @@ class Config:
     delta_thres: float = _setting(float, FEDMATCH, "changes up to this are not sent", rule=NOT_NEGATIVE)
     num_helpers: int = _setting(int, FEDMATCH, "helpers that a client receives", rule=NOT_NEGATIVE)
     helper_interval: int = _setting(
-        int,
-        FEDMATCH,
-        "helpers are sent every so many rounds",
-        rule=POSITIVE,
-        original="h_interval",
+        int, FEDMATCH, "helpers are sent every so many rounds", rule=POSITIVE, original="h_interval"
     )
     icc_rows: str = _setting(
         str,
@@ -248,8 +223,7 @@ class Config:
         "CPU worker processes; unset: what fits this machine's cores",
         rule=POSITIVE,
         optional=True,
-        may_change=True,
-        of_machine=True,
+        **WORKED_ON,
     )
     threads_per_worker: int | None = _setting(
         int,
@@ -264,8 +238,7 @@ class Config:
         MACHINE,
         "where clients train: in worker processes, in this process, or on a Ray cluster",
         choices=("process", "inline", "ray"),
-        may_change=True,
-        of_machine=True,
+        **WORKED_ON,
     )
     ray_address: str | None = _setting(
         str,
@@ -273,62 +246,37 @@ class Config:
         "a running Ray cluster, auto or host:port; unset: a cluster of this machine for this run",
         rule=ADDRESS,
         optional=True,
-        may_change=True,
-        of_machine=True,
+        **WORKED_ON,
     )
     ray_data: str = _setting(
         str,
         MACHINE,
         "shared: every node sees --dataset-path; ship: files are sent",
         choices=("shared", "ship"),
-        may_change=True,
-        of_machine=True,
+        **WORKED_ON,
     )
     precision: str = _setting(
-        str,
-        MACHINE,
-        "mixed: float16 where a GPU with tensor cores is faster with it",
-        choices=("float32", "mixed"),
+        str, MACHINE, "mixed: float16 where a GPU with tensor cores is faster with it", choices=("float32", "mixed")
     )
     xla: bool = _setting(bool, MACHINE, "compile with XLA what can be: faster on some GPUs, slower on CPUs")
     profile_run: bool = _setting(
-        bool,
-        MACHINE,
-        "write a TensorBoard trace of a client's task in the second round",
-        may_change=True,
-        of_machine=True,
+        bool, MACHINE, "write a TensorBoard trace of a client's task in the second round", **WORKED_ON
     )
     task_timeout: float = _setting(
-        float,
-        MACHINE,
-        "seconds that a worker may take for one task before it is replaced",
-        rule=POSITIVE,
-        may_change=True,
-        of_machine=True,
+        float, MACHINE, "seconds that a worker may take for one task before it is replaced", rule=POSITIVE, **WORKED_ON
     )
     task_tries: int = _setting(
-        int,
-        MACHINE,
-        "tries of a task whose worker dies, fails or hangs",
-        rule=POSITIVE,
-        may_change=True,
-        of_machine=True,
+        int, MACHINE, "tries of a task whose worker dies, fails or hangs", rule=POSITIVE, **WORKED_ON
     )
     checkpoint_every: int = _setting(
-        int,
-        MACHINE,
-        "a checkpoint is written every so many rounds",
-        rule=POSITIVE,
-        may_change=True,
-        of_machine=True,
+        int, MACHINE, "a checkpoint is written every so many rounds", rule=POSITIVE, **WORKED_ON
     )
     store: str = _setting(
         str,
         MACHINE,
         "where the clients' last parameters are kept; auto: on disk if they are large",
         choices=("auto", "memory", "disk"),
-        may_change=True,
-        of_machine=True,
+        **WORKED_ON,
     )
     output_path: str = _setting(str, MACHINE, "where results are written", of_machine=True)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,7 @@ class Manifest:
 
 def to_json(manifest: Manifest) -> str:
     """The manifest's text."""
-    spec = asdict(manifest.spec)
+    spec = {name: value for name, value in asdict(manifest.spec).items() if value is not None}
     seed = spec.pop("seed")
     content = {
         "version": VERSION,
@@ -130,6 +130,8 @@ _ADMITS: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "bool": (b
 def _record(kind: Any, values: dict[str, Any]) -> Any:
     """A record of simple fields, each checked against its annotation."""
     for field in fields(kind):
+        if field.name not in values and field.default is not MISSING:
+            continue
         admitted = tuple(t for name in str(field.type).split(" | ") for t in _ADMITS[name])
         value = values[field.name]
         if not isinstance(value, admitted) or (isinstance(value, bool) and bool not in admitted):

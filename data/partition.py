@@ -28,6 +28,7 @@ class PartitionSpec:
     num_steps: int  # streaming parts per client; 1 for batch tasks
     image_size: int
     seed: int
+    unlabeled_per_client: int | None = None  # at most; None: as many as there are
 
     @property
     def task(self) -> str:
@@ -111,16 +112,26 @@ def _split_groups(order: np.ndarray, groups: np.ndarray, sizes: Sequence[int]) -
 
 def deal_evenly(by_class: Sequence[np.ndarray], spec: PartitionSpec) -> list[np.ndarray]:
     """Client c gets the c-th equal slice of every class; what doesn't divide is left out."""
-    sizes = [len(index) // spec.num_clients for index in by_class]
+    sizes = _even_sizes(by_class, spec)
     return [
         np.concatenate([index[c * size : (c + 1) * size] for index, size in zip(by_class, sizes)])
         for c in range(spec.num_clients)
     ]
 
 
+def _even_sizes(by_class: Sequence[np.ndarray], spec: PartitionSpec) -> list[int]:
+    """How many examples of each class a client gets."""
+    sizes = [len(index) // spec.num_clients for index in by_class]
+    if spec.unlabeled_per_client is None:
+        return sizes
+    return [min(size, spec.unlabeled_per_client // len(by_class)) for size in sizes]
+
+
 def deal_imbalanced(by_class: Sequence[np.ndarray], spec: PartitionSpec) -> list[np.ndarray]:
     """Clients, one after the other, draw classes from their own distribution; an empty class gives nothing."""
     wanted = sum(len(index) for index in by_class) // spec.num_clients
+    if spec.unlabeled_per_client is not None:
+        wanted = min(wanted, spec.unlabeled_per_client)
     num_classes = len(by_class)
     draw = np.random.RandomState(spec.seed)  # the original draws from this legacy generator
     used = np.zeros(num_classes, np.int64)
@@ -192,12 +203,15 @@ def check_unlabeled(by_class: Sequence[np.ndarray], spec: PartitionSpec) -> None
     """Raises unless every client can get an unlabelled example for each step."""
     total = sum(len(index) for index in by_class)
     if spec.kind == "biid":
-        total = sum(len(index) // spec.num_clients * spec.num_clients for index in by_class)
+        total = spec.num_clients * sum(_even_sizes(by_class, spec))
     need = spec.num_clients * spec.num_steps
     if total < need:
         how = " that divide evenly by class" if spec.kind == "biid" else ""
+        limit = spec.unlabeled_per_client
+        limited = "" if limit is None else f" and with --unlabeled-per-client {limit}"
         raise DataError(
             f"expected at least {spec.num_clients} clients x {spec.num_steps} steps = {need} unlabelled examples{how}; "
-            f"{total} remain after {spec.num_test} test, {spec.num_valid} validation and the labelled ones. "
-            f"Use fewer clients, fewer --labels-per-class, or smaller --num-test and --num-valid"
+            f"{total} remain after {spec.num_test} test, {spec.num_valid} validation and the labelled ones{limited}. "
+            f"Use fewer clients, fewer --labels-per-class, "
+            f"{'' if limit is None else 'a larger --unlabeled-per-client, '}or smaller --num-test and --num-valid"
         )

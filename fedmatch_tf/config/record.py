@@ -85,6 +85,13 @@ class Config:
         rule=POSITIVE,
         original="num_labels_per_class",
     )
+    unlabeled_per_client: int | None = _setting(
+        int,
+        DATA,
+        "unlabelled examples of each client, at most; unset: as many as there are",
+        rule=POSITIVE,
+        optional=True,
+    )
     num_test: int = _setting(int, DATA, "examples set aside for testing", rule=POSITIVE)
     num_valid: int = _setting(int, DATA, "examples set aside for validation", rule=POSITIVE)
     num_steps: int = _setting(int, DATA, "parts in which a streaming client's unlabelled data arrive", rule=POSITIVE)

@@ -24,6 +24,7 @@ COMMON: dict[str, Any] = {
     # data and partitions
     "source": None,
     "dataset_path": "datasets",
+    "unlabeled_per_client": None,
     "num_steps": 1,
     "image_size": 32,
     # rounds and batches

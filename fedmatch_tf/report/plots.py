@@ -27,6 +27,7 @@ def all_figures(summaries: Sequence[Summary], results: Sequence[Result]) -> Iter
         of_task = [group for group in groups if group.settings["task"] == task]
         yield from _curves(task, of_task)
         yield from _by_labels(task, [summary for summary in summaries if summary.group in of_task])
+        yield from _labeled_acc(task, of_task)
     for group in groups:
         yield from _of_group(group)
 
@@ -75,6 +76,28 @@ def _by_labels(task: str, summaries: Sequence[Summary]) -> Iterator[tuple[str, s
         yield f"labels-{task}", title, figure
 
 
+def _labeled_acc(task: str, groups: Sequence[Group]) -> Iterator[tuple[str, str, Figure]]:
+    """Accuracy on labelled data after every gradient step: the first run of each group that has measured it."""
+    title = f"Accuracy on labelled data after every training step, {task}"
+    figure, axes = new(title)
+    number = 0
+    for group in groups:
+        lines = next(result.lines for result in group.results if result.lines)
+        rounds, values = [], []
+        for line in lines:
+            steps = line.get("labeled_acc", {}).get("steps", ())
+            rounds += [line["round"] + (step + 1) / len(steps) for step in range(len(steps))]
+            values += [100 * value for value in steps]
+        if rounds:
+            curve(axes, number, _short(group), rounds, values)
+            number += 1
+    if number:
+        for drawn in axes.get_lines():
+            drawn.set(linewidth=0.8, linestyle="-")  # dashes can't be told apart on lines that move this much
+        finish(axes, "round", "%")
+        yield f"labeled-acc-{task}", title, figure
+
+
 def _of_group(group: Group) -> Iterator[tuple[str, str, Figure]]:
     """Figures of one group: costs by part, and of its first run: helpers, classes, confusion, ablations."""
     name = file_name(group.label)
@@ -83,8 +106,6 @@ def _of_group(group: Group) -> Iterator[tuple[str, str, Figure]]:
         yield f"cost-{name}", f"Communication cost by part, {group.label}", _costs(group.label, lines)
     if any("test_acc_sigma" in line for line in lines):
         yield f"parts-{name}", f"sigma only and psi only, {group.label}", _parts(group)
-    if any("labeled_acc" in line for line in lines):
-        yield f"labeled-acc-{name}", f"Accuracy on labelled data, {group.label}", _labeled_acc(group.label, lines)
     helped = _helpers_matrix(lines)
     if helped is not None:
         title = f"Who helps whom, {group.label}"
@@ -111,7 +132,7 @@ def _plain(text: str) -> str:
 
 
 def curve(
-    axes: Axes, number: int, label: str, rounds: Sequence[int], centre: Sequence[float], width: Sequence[float] = ()
+    axes: Axes, number: int, label: str, rounds: Sequence[float], centre: Sequence[float], width: Sequence[float] = ()
 ) -> None:
     """A line in the number's colour and dashes, in a band of the given width."""
     colour, dash = COLOURS[number % len(COLOURS)], DASHES[(number + number // len(COLOURS)) % len(DASHES)]
@@ -168,16 +189,6 @@ def _parts(group: Group) -> Figure:
     for number, (name, label) in enumerate(names):
         curve(axes, number, label, *band(group, name))
     finish(axes, "round", "test accuracy, %")
-    return figure
-
-
-def _labeled_acc(label: str, lines: Sequence[Mapping[str, Any]]) -> Figure:
-    figure, axes = new(f"Accuracy on labelled data before and after unsupervised steps, {label}")
-    tracked = [line for line in lines if "labeled_acc" in line]
-    rounds = [line["round"] + 1 for line in tracked]
-    for number, when in enumerate(("before", "after")):
-        curve(axes, number, when, rounds, [100 * line["labeled_acc"][when] for line in tracked])
-    finish(axes, "round", "%")
     return figure
 
 

@@ -136,7 +136,9 @@ def _check_numbers(entry: Mapping[str, Any]) -> None:
     shares = {name: entry[name] for name in _SHARES}
     shares.update({name: entry[name] for name in _MORE_SHARES if name in entry})
     if "labeled_acc" in entry:
-        shares.update({when: entry["labeled_acc"][when] for when in ("before", "after")})
+        measured = entry["labeled_acc"]
+        shares.update({when: measured[when] for when in ("before", "after")})
+        shares.update({f"labeled_acc, step {step}": value for step, value in enumerate(measured.get("steps", ()))})
     for name, value in shares.items():
         missing = value is None and name in ("local_test_acc", "pseudo_label_acc")
         if not missing and not (_is_number(value) and 0 <= value <= 1):

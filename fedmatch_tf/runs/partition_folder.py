@@ -27,6 +27,7 @@ def partition_spec(config: Config) -> PartitionSpec:
         num_steps=config.num_steps,
         image_size=config.image_size,
         seed=config.seed,
+        unlabeled_per_client=config.unlabeled_per_client,
     )
 
 

@@ -10,6 +10,7 @@ import sys
 import zlib
 from collections.abc import Mapping, Sequence
 from importlib import metadata
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from fedmatch_tf.config.version import VERSION
 from fedmatch_tf.core.wire import Cost
 from fedmatch_tf.runs.atomic import write_text
 from fedmatch_tf.simulation.records import ClientRecord, RoundRecord
-from fedmatch_tf.simulation.tasks import Score
+from fedmatch_tf.simulation.tasks import LabeledAcc, Score
 
 
 def mean_cost(costs: Sequence[Cost]) -> dict[str, float]:
@@ -40,9 +41,11 @@ def to_line(record: RoundRecord) -> dict[str, Any]:
     measured = [client.labeled_acc for client in clients if client.labeled_acc is not None]
     extra: dict[str, Any] = {f"test_acc_{part}": score.accuracy for part, score in record.part_tests.items()}
     if measured:
+        by_step = zip_longest(*(acc.steps for acc in measured))  # clients may differ in their number of steps
         extra["labeled_acc"] = {
-            "before": sum(before for before, _ in measured) / len(measured),
-            "after": sum(after for _, after in measured) / len(measured),
+            "before": _mean([acc.before for acc in measured]),
+            "after": _mean([acc.after for acc in measured]),
+            "steps": [_mean([value for value in step if value is not None]) for step in by_step],
         }
     return {
         "round": record.round_num,
@@ -61,6 +64,10 @@ def to_line(record: RoundRecord) -> dict[str, Any]:
         "seconds": round(record.seconds, 3),
         **extra,
     }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
 
 
 def _mean_valid_loss(record: RoundRecord) -> float:
@@ -100,13 +107,17 @@ class RecordFile:
 def _decode(fields: dict[str, Any]) -> RoundRecord:
     score = lambda values: None if values is None else Score(*values)  # noqa: E731
     clients = tuple(
-        ClientRecord(client, Cost(*s2c), Cost(*c2s), score(valid), score(test), lr, acc and (acc[0], acc[1]))
+        ClientRecord(client, Cost(*s2c), Cost(*c2s), score(valid), score(test), lr, acc and _labeled_acc(*acc))
         for client, s2c, c2s, valid, test, lr, acc in fields["clients"]
     )
     helpers = {int(client): tuple(chosen) for client, chosen in fields["helpers"].items()}
     scores = {name: score(fields[name]) for name in ("global_test", "global_valid", "server_valid", "server_test")}
     parts = {name: Score(*values) for name, values in fields["part_tests"].items()}
     return RoundRecord(**{**fields, **scores, "clients": clients, "helpers": helpers, "part_tests": parts})
+
+
+def _labeled_acc(before: float, after: float, steps: Sequence[float] = ()) -> LabeledAcc:
+    return LabeledAcc(before, after, tuple(steps))  # version 0.4.0 had no steps
 
 
 def append(path: Path, content: bytes, size: int) -> None:

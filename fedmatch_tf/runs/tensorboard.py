@@ -63,7 +63,7 @@ def _scalars(line: Mapping[str, Any]) -> list[tuple[str, float]]:
         ("learning_rate", line["lr"]),
         ("seconds", line["seconds"]),
         *((f"{way}/{part}", line[way][part]) for way in ("s2c", "c2s") for part in ("sum", "sigma", "psi", "helpers")),
-        *((f"labeled_acc/{when}", value) for when, value in line.get("labeled_acc", {}).items()),
+        *((f"labeled_acc/{when}", line["labeled_acc"][when]) for when in ("before", "after") if "labeled_acc" in line),
     ]
     return [(tag, float(value)) for tag, value in found if value is not None]
 

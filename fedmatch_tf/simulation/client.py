@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from fedmatch_tf.learners.learner import Batch, Learner
 from fedmatch_tf.simulation import scoring
 from fedmatch_tf.simulation.batches import batches, check_finite, check_result, share_done
 from fedmatch_tf.simulation.evaluation import Evaluation
-from fedmatch_tf.simulation.tasks import ClientResult, ClientTask, EvalTask, Step, client_model, name_of
+from fedmatch_tf.simulation.tasks import ClientResult, ClientTask, EvalTask, LabeledAcc, Step, client_model, name_of
 
 
 class Client:
@@ -48,7 +48,7 @@ class Client:
         """RunClient: one round of one client.
 
         Args:
-            labeled_acc_on: labelled data whose accuracy is measured before and after unsupervised steps, if it is.
+            labeled_acc_on: labelled data on which accuracy is measured after every step, if it is.
         """
         received = task.broadcast.params
         helper_probs = self._helper_probs(task.broadcast, data.unlabeled)  # algorithm 1, line 14; 2, line 18
@@ -86,28 +86,25 @@ class Client:
 
     def _train(
         self, task: ClientTask, data: ClientData, helper_probs: np.ndarray, labeled_acc_on: Examples | None
-    ) -> tuple[tuple[Step, ...], tuple[float, float] | None]:
+    ) -> tuple[tuple[Step, ...], LabeledAcc | None]:
         """The local epochs; values leave the device when all steps are done.
 
-        Returns: the steps, and the mean accuracy on `labeled_acc_on` before and after steps with unlabelled images,
-        which are the second of FedMatch's two on a batch, or a baseline's only one.
+        A step with unlabelled images is the second of FedMatch's two on a batch, or a baseline's only one.
         """
         done: list[tuple[Any, np.ndarray | None]] = []
-        measured: list[tuple[float, float]] = []
+        with_unlabeled: list[int] = []  # numbers of the steps
+        accuracies = [] if labeled_acc_on is None else [self._accuracy(labeled_acc_on)]
         for batch in self._batches(task, data, helper_probs):
-            steps_of_batch = self._learner.client_steps(batch)
-            for number, (kind, step) in enumerate(steps_of_batch, start=1):
-                takes_unlabeled = batch.x_unlabeled is not None and number == len(steps_of_batch)
-                watched = labeled_acc_on if takes_unlabeled else None
-                before = self._accuracy(watched) if watched is not None else 0.0
+            for kind, step in self._learner.client_steps(batch):
                 truth = batch.y_unlabeled.argmax(axis=1) if kind == "u" and batch.y_unlabeled is not None else None
                 done.append((step(), truth))
-                if watched is not None:
-                    measured.append((before, self._accuracy(watched)))
+                if labeled_acc_on is not None:
+                    accuracies.append(self._accuracy(labeled_acc_on))
+            if batch.x_unlabeled is not None:
+                with_unlabeled.append(len(done) - 1)
         steps = tuple(_step(terms, truth) for terms, truth in done)
         check_finite(steps, name_of(task))
-        before_and_after = [sum(values) / len(measured) for values in zip(*measured)]
-        return steps, (before_and_after[0], before_and_after[1]) if measured else None
+        return steps, _labeled_acc(accuracies, with_unlabeled)
 
     def _accuracy(self, examples: Examples) -> float:
         """Of the model as it is now."""
@@ -139,6 +136,15 @@ def _rows(examples: Examples | None, rows: slice | None) -> tuple[np.ndarray | N
     if examples is None or rows is None:
         return None, None
     return examples.x[rows], examples.y[rows]
+
+
+def _labeled_acc(accuracies: Sequence[float], with_unlabeled: Sequence[int]) -> LabeledAcc | None:
+    """What is recorded of the accuracies before the first step and after every step; None if there are none."""
+    if not accuracies or not with_unlabeled:
+        return None
+    before = sum(accuracies[step] for step in with_unlabeled) / len(with_unlabeled)
+    after = sum(accuracies[step + 1] for step in with_unlabeled) / len(with_unlabeled)
+    return LabeledAcc(before, after, tuple(accuracies[1:]))
 
 
 def _step(terms: Any, truth: np.ndarray | None) -> Step:

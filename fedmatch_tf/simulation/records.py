@@ -7,7 +7,16 @@ from typing import NamedTuple
 
 from fedmatch_tf.core.wire import Cost
 from fedmatch_tf.simulation.scoring import Scores
-from fedmatch_tf.simulation.tasks import GLOBAL, GLOBAL_PSI, GLOBAL_SIGMA, SERVER, ClientResult, Score, client_model
+from fedmatch_tf.simulation.tasks import (
+    GLOBAL,
+    GLOBAL_PSI,
+    GLOBAL_SIGMA,
+    SERVER,
+    ClientResult,
+    LabeledAcc,
+    Score,
+    client_model,
+)
 
 
 class ClientRecord(NamedTuple):
@@ -19,7 +28,7 @@ class ClientRecord(NamedTuple):
     valid: Score | None  # None where the global model's validation decides on lr
     test: Score | None
     lr: float
-    labeled_acc: tuple[float, float] | None = None  # means before and after unsupervised steps, if it is measured
+    labeled_acc: LabeledAcc | None = None  # if it is measured
 
 
 class RoundRecord(NamedTuple):

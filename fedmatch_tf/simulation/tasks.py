@@ -70,6 +70,14 @@ class Step(NamedTuple):
     pseudo_loss: float = 0.0  # lambda_a times pseudo_ce, as it was differentiated
 
 
+class LabeledAcc(NamedTuple):
+    """Accuracy on labelled data while a client trains."""
+
+    before: float  # mean over steps with unlabelled images, before each of them
+    after: float  # the same, after each of them
+    steps: tuple[float, ...]  # after every gradient step
+
+
 class ClientTask(NamedTuple):
     """One client's part of a round."""
 
@@ -92,7 +100,7 @@ class ClientResult(NamedTuple):
     steps: tuple[Step, ...]
     scored: tuple[EvalResult, ...] = ()  # of the model as trained
     theta: np.ndarray | None = None  # float32 [n]: of the model as trained, if others are to score it
-    labeled_acc: tuple[float, float] | None = None  # means before and after unsupervised steps, if it is measured
+    labeled_acc: LabeledAcc | None = None  # if it is measured
 
     @property
     def client(self) -> int:

@@ -116,6 +116,7 @@ def test_ablations_of_fedmatch_train_and_record_what_they_are_for(scenario: str,
 def test_labelled_accuracy_is_recorded_for_baselines_alike(model: str, scenario: str, shell: Shell) -> None:
     for line in shell.train(f"{scenario}-biid-own", model, "--labeled-acc"):
         assert all(0 <= line["labeled_acc"][when] <= 1 for when in ("before", "after"))
+        assert len(line["labeled_acc"]["steps"]) == 1, "ten labels are one batch"
 
 
 @pytest.mark.parametrize(

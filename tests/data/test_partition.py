@@ -119,6 +119,23 @@ def test_imbalanced_clients_hold_mostly_their_own_class() -> None:
         assert abs(counts[client] / len(index) - 0.5) < 0.05
 
 
+@pytest.mark.parametrize(("kind", "expected"), [("biid", [5] * 10), ("bimb", None)])
+def test_a_limit_keeps_the_beginning_of_what_a_client_would_get(kind: str, expected: list[int] | None) -> None:
+    labels = np.arange(2000) % 10
+    whole, limited = (
+        make_partition(labels, replace(SPEC, kind=kind, unlabeled_per_client=limit)) for limit in (None, 50)
+    )
+    for client, (index,) in enumerate(limited.unlabeled):
+        assert len(index) == 50
+        if expected is not None:
+            assert np.bincount(index % 10).tolist() == expected
+        assert client > 0 or set(index) <= set(whole.unlabeled[0][0])
+    for before, after in zip(whole.labeled, limited.labeled):
+        np.testing.assert_array_equal(before, after)
+    with pytest.raises(DataError, match=r"a larger --unlabeled-per-client"):
+        make_partition(labels, replace(SPEC, unlabeled_per_client=9))  # of ten classes: none of each
+
+
 @st.composite
 def requests(draw: st.DrawFn) -> tuple[np.ndarray, PartitionSpec]:
     """A request that can be met, but for streaming clients that find all classes used up."""

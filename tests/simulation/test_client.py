@@ -67,7 +67,8 @@ def test_a_clients_round_counts_examples_and_measures_labelled_accuracy_around_t
     result = client.update(task, data, labeled_acc_on=twos)
     assert result.update.num_examples == 16
     assert result.update.embedding is None, "FedAvg has no use for it"
-    assert result.labeled_acc == (1.0, 0.0)
+    # Four batches of two steps: to a model that is always right, then with unlabelled images to one that never is.
+    assert result.labeled_acc == (1.0, 0.0, (1.0, 0.0) * 4)
     np.testing.assert_array_equal(learner.begun, bench.before.sigma)
     # Two epochs of two steps in round 1 of 4: (1 + 0, 1/4, 2/4, 3/4) / 4.
     assert [float(batch.share_done) for batch in learner.batches] == [0.25, 0.3125, 0.375, 0.4375]

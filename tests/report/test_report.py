@@ -312,7 +312,8 @@ def full_report(tmp_path: Path) -> Path:
         folder = write_run(
             tmp_path / "logs" / f"ab{seed}", [0.1, 0.2, 0.4], seed=seed, ablate_eval=True, labeled_acc=True
         )
-        extra = {"test_acc_sigma": 0.2, "test_acc_psi": 0.1, "labeled_acc": {"before": 0.6, "after": 0.5, "steps": [0.6, 0.5]}}
+        measured = {"before": 0.6, "after": 0.5, "steps": [0.6, 0.5]}
+        extra = {"test_acc_sigma": 0.2, "test_acc_psi": 0.1, "labeled_acc": measured}
         lines = [line(n, 0.2, pseudo_label_acc=0.9, helpers={"1": [0, 2], "0": [2]}, **extra) for n in range(3)]
         (folder / "rounds.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
         counts = {"class_names": ["cat", "dog"], "unlabeled": [[5, 1], [2, 2], [0, 9]]}

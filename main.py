@@ -1,8 +1,9 @@
-"""Entry: reads the command line, then does one of gen_data, train, reproduce, report or compare."""
+"""Entry: reads the command line, then does one piece of work with the functions that Python users have, too."""
 
 from __future__ import annotations
 
 import errno
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from fedmatch_tf.api import Shown
     from fedmatch_tf.config import Config
     from fedmatch_tf.runs.display import Progress
     from parser import Command
@@ -39,6 +41,7 @@ def main(arguments: Sequence[str]) -> int:
         set_variables()
         return _run(parse(arguments))
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left to be interrupted
         print("\nInterrupted.", file=sys.stderr)
         return INTERRUPTED
     except ModuleNotFoundError as error:
@@ -73,16 +76,12 @@ def _run(command: Command) -> int:
     progress = progress_for(command.quiet)
     if command.config is not None and command.work_type == "gen_data":
         return gen_data(command.config, command.force, command.quiet, progress)
-    if command.config is not None and command.work_type == "train":
-        from fedmatch_tf.runs.training import train
-
-        return show(train(command.config, command.quiet, progress))
-    if command.resume is not None:
-        from fedmatch_tf.runs.training import resume
-
-        return show(resume(Path(command.resume), command.given, command.quiet, progress))
+    if command.work_type == "train":
+        return train(command)
     if command.work_type == "reproduce":
         return reproduce(command, progress)
+    if command.run is not None:
+        return use_model(command, progress)
     output = Path(command.given.get("output_path", "outputs"))
     if command.work_type == "compare":
         from fedmatch_tf.report.compare import compare
@@ -95,12 +94,41 @@ def _run(command: Command) -> int:
     return DONE
 
 
-def show(run: Path) -> int:
-    """Prints a run's result, and its folder last."""
-    from fedmatch_tf.report.outcome import describe
+def train(command: Command) -> int:
+    """Trains, or goes on with a run; prints its result, and its folder last."""
+    import fedmatch_tf
 
-    print(describe(run))
-    print(run)
+    shown: Shown = "notes" if command.quiet else True
+    if command.resume is not None:
+        result = fedmatch_tf.resume(command.resume, progress=shown, **command.given)
+    else:
+        assert command.config is not None
+        result = fedmatch_tf.train(command.config, progress=shown)
+    print(result)
+    print(result.folder)
+    return DONE
+
+
+def use_model(command: Command, progress: Progress) -> int:
+    """Evaluates a trained model, predicts with it or exports it; prints what was written last."""
+    run, output = Path(command.run or ""), Path(command.given.get("output_path", "outputs"))
+    if command.work_type == "evaluate":
+        from fedmatch_tf.trained.evaluation import evaluate
+
+        done = evaluate(run, command.given.get("source"), output, progress)
+        print(done.text)
+        print(done.folder)
+    elif command.work_type == "predict":
+        from fedmatch_tf.trained.prediction import predict
+
+        to = Path(command.output) if command.output else None
+        written = predict(run, command.images, to, output, progress, lambda text: print(text, file=sys.stderr))
+        print(f"{written.predicted:,} images predicted, {written.skipped:,} skipped")
+        print(written.path)
+    else:
+        from fedmatch_tf.trained.export import export
+
+        print(export(run, Path(command.to or "")))
     return DONE
 
 
@@ -141,5 +169,10 @@ def gen_data(config: Config, force: bool, quiet: bool, progress: Progress) -> in
     return DONE
 
 
+def command() -> int:
+    """What the installed command `fedmatch` calls."""
+    return main(sys.argv[1:])
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(command())

@@ -23,7 +23,7 @@ from fedmatch_tf.config import (
 )
 from fedmatch_tf.config.tables import COMMON, is_fixed
 
-WORK_TYPES = ("train", "gen_data", "reproduce", "report", "compare")
+WORK_TYPES = ("train", "gen_data", "reproduce", "report", "compare", "evaluate", "predict", "export")
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,10 @@ class Command:
     dry_run: bool
     runs: tuple[str, ...]  # report, compare
     official: str | None  # compare
+    run: str | None  # evaluate, predict, export
+    images: tuple[str, ...]  # predict
+    output: str | None  # predict
+    to: str | None  # export
 
 
 def parse(arguments: Sequence[str]) -> Command:
@@ -52,10 +56,12 @@ def parse(arguments: Sequence[str]) -> Command:
     work_type, force, quiet, resume = (given.pop(name) for name in ("work_type", "force", "quiet", "resume"))
     experiment, seeds, listing, dry_run = (given.pop(name) for name in ("experiment", "seeds", "list", "dry_run"))
     runs, official = tuple(given.pop("runs")), given.pop("official")
+    of_model = {name: given.pop(name) for name in ("run", "images", "output", "to")}
     config = None
     if work_type != "reproduce" and (dry_run or seeds is not None):
         parser.error("--dry-run and --seeds: are for --work-type reproduce")
     _check_work(parser, work_type, experiment, listing, runs, official, given)
+    _check_model_work(parser, work_type, of_model, given)
     if resume is not None and work_type != "train":
         parser.error(f"--resume: expected a training run to go on with, received --work-type {work_type}")
     if work_type in ("train", "gen_data") and resume is None:
@@ -67,7 +73,22 @@ def parse(arguments: Sequence[str]) -> Command:
         except ConfigError as error:
             parser.error(str(error))
     return Command(
-        work_type, config, force, quiet, resume, given, experiment, seeds or 3, listing, dry_run, runs, official
+        work_type,
+        config,
+        force,
+        quiet,
+        resume,
+        given,
+        experiment,
+        seeds or 3,
+        listing,
+        dry_run,
+        runs,
+        official,
+        of_model["run"],
+        tuple(of_model["images"]),
+        of_model["output"],
+        of_model["to"],
     )
 
 
@@ -95,6 +116,31 @@ def _check_work(
         parser.error("--runs: is for --work-type report and compare")
     if (official is not None) != (work_type == "compare"):
         parser.error("--official: expected the original's log folder with --work-type compare, and only there")
+
+
+# What can be done with a trained model: the flags that each needs, and those that it can take.
+_MODEL_WORK: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "evaluate": (("run",), ("source", "output_path")),
+    "predict": (("run", "images"), ("output", "output_path")),
+    "export": (("run", "to"), ()),
+}
+_EXAMPLES = {"run": "outputs/logs/<run>", "images": "photos/", "to": "model.keras"}
+
+
+def _check_model_work(
+    parser: argparse.ArgumentParser, work_type: str, of_model: dict[str, Any], given: dict[str, Any]
+) -> None:
+    """The same for work on a trained model."""
+    needed, allowed = _MODEL_WORK.get(work_type, ((), ()))
+    for name, value in of_model.items():
+        if value and name not in (*needed, *allowed):
+            of = [work for work, (first, second) in _MODEL_WORK.items() if name in (*first, *second)]
+            parser.error(f"{flag(name)}: is for --work-type {' and '.join(of)}")
+        if name in needed and not value:
+            parser.error(f"{flag(name)}: expected one with --work-type {work_type}, for example {_EXAMPLES[name]}")
+    other = [flag(name) for name in given if name not in allowed]
+    if needed and other:
+        parser.error(f"{other[0]}: has no meaning with --work-type {work_type}")
 
 
 def _say_without_effect(config: Config, given: dict[str, Any]) -> None:
@@ -157,6 +203,14 @@ def _build() -> argparse.ArgumentParser:
     other.add_argument(
         "--official", metavar="FOLDER", help="compare: a log folder of the original, or a file with its curve"
     )
+    other.add_argument("--run", metavar="RUN", help="evaluate, predict, export: the folder of a trained run")
+    other.add_argument(
+        "--images", nargs="+", default=[], metavar="PATH", help="predict: image files, and folders of them to any depth"
+    )
+    other.add_argument(
+        "--output", metavar="FILE.csv", help="predict: what is written; unset: <output-path>/predictions/<time>.csv"
+    )
+    other.add_argument("--to", metavar="PATH", help="export: a file that ends in .keras, or a folder for a SavedModel")
     other.add_argument("--quiet", action="store_true", help="no progress display")
     return parser
 

@@ -28,14 +28,14 @@ class UntilFirstStep:
         from fedmatch_tf.backends.choose import make_worker
 
         self._worker = make_worker(config)
-        step = self._worker._method.supervised_step
+        step = self._worker._learner.supervised_step
 
         def first_step(*args: Any) -> Any:
             float(step(*args))
             Path(sign).touch()
             time.sleep(1000)
 
-        self._worker._method.supervised_step = first_step
+        self._worker._learner.supervised_step = first_step
 
     def run(self, task: Any) -> Any:
         return self._worker.run(task)
@@ -48,13 +48,13 @@ def make_until_first_step(config: Any, sign: str) -> UntilFirstStep:
 def train_until_first_step(folder: str) -> None:
     """What main.py does, with the worker above."""
     from fedmatch_tf.runs.display import progress_for
-    from fedmatch_tf.runs.training import train
+    from fedmatch_tf.runs.training import Watch, train
     from parser import parse
 
     command = parse(["--task", "lc-biid-c10", "--arch", ARCH, "--dataset-path", folder, "--output-path", folder])
     assert command.config is not None
     make = partial(make_until_first_step, sign=f"{folder}/first-step")
-    train(command.config, True, progress_for(True), make)
+    train(command.config, Watch(quiet=True, progress=progress_for(True)), make)
 
 
 def bare_start() -> None:

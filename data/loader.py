@@ -142,9 +142,14 @@ def load_server(partitions: Partitions) -> ServerData:
     return ServerData(_load(partitions, "labeled"))
 
 
+def load_test(partitions: Partitions) -> Examples:
+    """Test data."""
+    return _load(partitions, "test")
+
+
 def load_eval(partitions: Partitions) -> EvalData:
     """Validation and test data."""
-    return EvalData(_load(partitions, "valid"), _load(partitions, "test"))
+    return EvalData(_load(partitions, "valid"), load_test(partitions))
 
 
 def _load(partitions: Partitions, role: str, client: int | None = None, step: int | None = None) -> Examples:

@@ -269,17 +269,24 @@ def _images_in(folder: Path) -> list[Path]:
     return sorted(p for p in folder.iterdir() if p.suffix.lower() in IMAGE_SUFFIXES and p.is_file())
 
 
-def read_image(file: Path, image_size: int) -> np.ndarray:
-    """One image file as uint8 [image_size, image_size, 3]; resized bilinearly, with averaging when it shrinks."""
-    from PIL import Image
+def read_image(file: Path, image_size: int, pad: bool = False) -> np.ndarray:
+    """One image file as uint8 [image_size, image_size, 3]; resized bilinearly, with averaging when it shrinks.
+
+    Args:
+        pad: put an image of 28x28 into a black frame of 32x32 first.
+    """
+    from PIL import Image, ImageOps
 
     try:
         with Image.open(file) as image:
             if image.mode in ("I", "F"):
                 raise ValueError(f"expected 8 or 16 bits a channel, received mode {image.mode}")
             if image.mode.startswith("I;16"):  # Pillow would clip, not scale, 16-bit grey
-                return np.asarray(resized(Image.fromarray(_eight_bits(image)).convert("RGB"), image_size))
-            return np.asarray(resized(image.convert("RGB"), image_size))
+                image = Image.fromarray(_eight_bits(image))
+            colours = image.convert("RGB")
+            if pad and colours.size == (28, 28):
+                colours = ImageOps.expand(colours, 2)
+            return np.asarray(resized(colours, image_size))
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise DataError(f"{file.parent.name}/{file.name}: not a readable image ({error})") from error
 

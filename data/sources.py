@@ -178,9 +178,42 @@ def _finished(dataset: str, raw: Raw, image_size: int, own: bool, progress: Prog
     names = raw.class_names or CLASS_NAMES.get(dataset, ())
     if len(names) != num_classes:
         names = tuple(str(label) for label in range(num_classes))
-    x = fit_images(_three_channels(raw.x), image_size, dataset == "fmnist", progress)
+    x = fit_images(_three_channels(raw.x), image_size, _is_framed(dataset), progress)
     groups = copies(x) if raw.origin == "image folder" else None
     return Source(x, raw.y, names, raw.origin, checksum, official, groups)
+
+
+def read_labelled(
+    source: Path, dataset: str, image_size: int, class_names: Sequence[str], progress: Progress = silent
+) -> tuple[np.ndarray, np.ndarray]:
+    """(images uint8 [n, size, size, 3], labels [n]) of a source, for a model of these classes.
+
+    Class folders are matched by name, and a source may have fewer classes than the model; without names, labels are
+    the model's class numbers.
+    """
+    raw = readers.read(source, image_size, progress)
+    if len(raw.y) == 0:
+        raise DataError(f"{source}: expected images, received none")
+    if raw.class_names:
+        unknown = [name for name in raw.class_names if name not in class_names]
+        if unknown:
+            raise DataError(f"{source}: expected folders of the classes {', '.join(class_names)}; found {unknown[0]}")
+        y = np.array([class_names.index(name) for name in raw.class_names])[raw.y]
+    else:
+        y = raw.y
+    if y.min() < 0 or y.max() >= len(class_names):
+        raise DataError(f"{source}: expected labels 0 to {len(class_names) - 1}, received {y.min()} to {y.max()}")
+    return fit_images(_three_channels(raw.x), image_size, _is_framed(dataset), progress), y
+
+
+def read_image_like(dataset: str, file: Path, image_size: int) -> np.ndarray:
+    """An image file as the images of this dataset are given to a network: uint8 [image_size, image_size, 3]."""
+    return readers.read_image(file, image_size, pad=_is_framed(dataset))
+
+
+def _is_framed(dataset: str) -> bool:
+    """Whether images of 28x28 get a frame rather than being enlarged."""
+    return dataset == "fmnist"
 
 
 def check_labels(raw: Raw) -> None:

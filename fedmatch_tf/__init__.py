@@ -1,5 +1,53 @@
-"""FedMatch in TensorFlow: federated semi-supervised learning with inter-client consistency and disjoint learning."""
+"""FedMatch in TensorFlow: federated semi-supervised learning with inter-client consistency and disjoint learning.
+
+    import fedmatch_tf as fm
+
+    result = fm.train("lc-biid-digits", model="fedmatch", arch="alexnet", num_rounds=12)
+    model = fm.load_model(result.folder)
+
+What is named here is loaded when it is first used, so importing this package costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from fedmatch_tf.config.version import VERSION as __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from data.errors import DataError
+    from fedmatch_tf.api import TrainingResult, load_model, load_run, resume, train
+    from fedmatch_tf.config import ConfigError, make_config
+    from fedmatch_tf.simulation.tasks import TrainingError
+
+__all__ = [
+    "ConfigError",
+    "DataError",
+    "TrainingError",
+    "TrainingResult",
+    "__version__",
+    "load_model",
+    "load_run",
+    "make_config",
+    "resume",
+    "train",
+]
+
+_WHERE = {
+    "ConfigError": "fedmatch_tf.config",
+    "DataError": "data.errors",
+    "TrainingError": "fedmatch_tf.simulation.tasks",
+    "make_config": "fedmatch_tf.config",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_WHERE.get(name, "fedmatch_tf.api")), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

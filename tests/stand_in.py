@@ -29,6 +29,7 @@ from fedmatch_tf.simulation.tasks import (
     EvalResult,
     EvalTask,
     InitTask,
+    ModelTask,
     ServerResult,
     ServerTask,
     Start,
@@ -61,6 +62,8 @@ class StandIn:
             return Start((params.sigma,), params)
         if isinstance(task, ConfusionTask):
             return np.eye(10, dtype=int)
+        if isinstance(task, ModelTask):
+            return task.theta.tobytes()
         if isinstance(task, EvalTask):
             return evaluated(task)
         if isinstance(task, ServerTask):
@@ -146,7 +149,7 @@ def make_stand_in(config: Config, partitions: Partitions | None = None) -> Stand
 
 def main(arguments: list[str]) -> int:
     from fedmatch_tf.runs.display import progress_for
-    from fedmatch_tf.runs.training import resume, train
+    from fedmatch_tf.runs.training import Watch, resume, train
     from main import _failure
 
     os.chdir(arguments[0])
@@ -155,12 +158,13 @@ def main(arguments: list[str]) -> int:
         name, text = argument.split("=", 1)
         kind = str if name == "resume" else settings()[name].kind
         given[name] = kind(text)
+    watch = Watch(quiet=False, progress=progress_for(True))
     try:
         if "resume" in given:
             folder = Path(given.pop("resume"))
-            print(resume(folder, given, False, progress_for(True), make_stand_in))
+            print(resume(folder, given, watch, make_stand_in))
         else:
-            print(train(make_config(**given), False, progress_for(True), make_stand_in))
+            print(train(make_config(**given), watch, make_stand_in))
     except KeyboardInterrupt:
         return 130
     except Exception as error:

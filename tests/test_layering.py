@@ -21,6 +21,7 @@ ROOMS = (
     "backends",
     "runs",
     "report",
+    "trained",
     "front door",
     "command line",
 )
@@ -33,6 +34,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
         "core.layers",
         "core.losses",
         "core.networks",
+        "core.architectures",
         "core.evaluate",
         "learners",
         "simulation.client",
@@ -40,7 +42,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
         "simulation.worker",
         "backends.environment",
     ),
-    "matplotlib": ("data.figure", "runs.curve", "report.plots", "report.page", "report.compare"),
+    "matplotlib": ("data.figure", "runs.curve", "report"),
     "jinja2": ("report.page",),
     "tensorboard": ("runs.tensorboard",),
     "ray": ("backends.cluster", "backends.ray"),
@@ -63,7 +65,7 @@ def _short(module: str) -> str:
 def room_of(module: str) -> str | None:
     """The room of one of our modules; None of any other package's."""
     first = module.split(".")[0]
-    named = {"fedmatch_tf": "front door", "main": "command line", "parser": "command line"}
+    named = {"fedmatch_tf": "front door", "api": "front door", "main": "command line", "parser": "command line"}
     return named.get(first, first if first in ROOMS else None)
 
 

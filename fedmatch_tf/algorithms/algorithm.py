@@ -14,6 +14,14 @@ from fedmatch_tf.core.schedule import Plateau
 from fedmatch_tf.core.wire import Broadcast, Upload
 
 
+class Best(NamedTuple):
+    """The global model with the lowest validation loss so far."""
+
+    round_num: int
+    valid_loss: float
+    theta: np.ndarray  # float32 [n]
+
+
 class ServerState(NamedTuple):
     """What the server knows between rounds, apart from what its store keeps of the clients."""
 
@@ -22,6 +30,7 @@ class ServerState(NamedTuple):
     plateau: Plateau
     embeddings: Mapping[int, np.ndarray]  # of every client that ever took part
     device_lrs: tuple[float, ...] = ()  # with --lr-memory device: the rate of every simulated device
+    best: Best | None = None  # with --keep-best
     memory: tuple[np.ndarray, ...] = ()  # vectors that the algorithm remembers, such as a momentum
 
 

@@ -13,7 +13,7 @@ from multiprocessing import get_context
 from typing import Any
 
 from data.loader import Partitions
-from fedmatch_tf.backends import machine
+from fedmatch_tf.backends import machine, own_code
 from fedmatch_tf.backends.environment import check_gpus, list_gpus, prepare, worker_variables
 from fedmatch_tf.backends.inline import InlineBackend
 from fedmatch_tf.backends.process import ProcessBackend
@@ -46,7 +46,10 @@ def decide(config: Config) -> Config:
 
 
 def check_backend(config: Config) -> None:
-    """Raises ConfigError if the run asks for a GPU that TensorFlow doesn't find."""
+    """Raises ConfigError if the run can't have what it asks for: a module, a GPU, a script that can be loaded again."""
+    own_code.check(config.arch)
+    if config.backend == "process":
+        own_code.check_script()
     if config.gpu is not None:
         with ProcessPoolExecutor(1, get_context("spawn")) as pool:
             check_gpus(config.gpu, pool.submit(list_gpus).result())

@@ -23,7 +23,7 @@ from ray._private import services
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import data
-from fedmatch_tf.backends import temporary
+from fedmatch_tf.backends import own_code, temporary
 from fedmatch_tf.backends.environment import worker_variables
 from fedmatch_tf.config import Config, ConfigError
 
@@ -40,6 +40,7 @@ def connected(config: Config) -> Iterator[str]:
     how = {"runtime_env": {"py_modules": code}, "log_to_driver": False, "logging_level": logging.ERROR}
     name = f"ray-{os.getpid()}-"
     with ExitStack() as stack:
+        code += stack.enter_context(own_code.as_packages(config.arch))
         if config.ray_address:
             folder = f"{_PARENT}/{temporary.PREFIX}{name}{time.time_ns()}"  # made by those who need it, on every node
             _join(config.ray_address, how)

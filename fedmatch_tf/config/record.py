@@ -13,6 +13,7 @@ from fedmatch_tf.config.rules import (
     FRACTION,
     GPU_IDS,
     IMAGE_SIZE,
+    NETWORK,
     NOT_NEGATIVE,
     POSITIVE,
     PROBABILITY,
@@ -49,7 +50,9 @@ class Config:
 
     task: str = _setting(str, WHAT, "{lc,ls}-{biid,bimb,simb}-{c10,fmnist,covid,digits,own}")
     model: str = _setting(str, WHAT, "the model to train: an algorithm and a learner", choices=MODELS)
-    arch: str = _setting(str, WHAT, "network", choices=tuple(SMALLEST_IMAGE), original="archi")
+    arch: str = _setting(
+        str, WHAT, f"network: {', '.join(SMALLEST_IMAGE)}, or package.module:function", rule=NETWORK, original="archi"
+    )
     profile: str = _setting(str, WHAT, "settings of the original's code or of the paper", choices=PROFILES)
     seed: int = _setting(int, WHAT, "every random choice follows from it", rule=SEED)
     init_draws: str = _setting(
@@ -128,6 +131,10 @@ class Config:
         ROUNDS,
         "record the accuracy on labelled data before and after every unsupervised step",
         aliases=("track_forgetting",),
+    )
+
+    keep_best: bool = _setting(
+        bool, ROUNDS, "also keep the model of the global model's lowest validation loss, measured once per round"
     )
 
     lr: float = _setting(float, LEARNING, "initial learning rate", rule=POSITIVE)

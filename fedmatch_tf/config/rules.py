@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from fedmatch_tf.config.models import ALGORITHMS, AlgorithmEntry, algorithm_of, learner_of
-from fedmatch_tf.config.tables import DATASETS, KINDS, SCENARIOS, SMALLEST_IMAGE
+from fedmatch_tf.config.tables import DATASETS, KINDS, SCENARIOS, SMALLEST_IMAGE, is_own_network
 
 if TYPE_CHECKING:
     from fedmatch_tf.config.record import Config
@@ -50,6 +50,10 @@ ABOVE_ONE = Rule("greater than 1", lambda value: value > 1)
 IMAGE_SIZE = Rule("from 8 to 1024", lambda value: 8 <= value <= 1024)
 SEED = Rule("between 0 and 4294967295", lambda value: 0 <= value < 2**32)
 ADDRESS = Rule("auto or host:port", lambda text: text == "auto" or _is_address(text))
+NETWORK = Rule(
+    f"that is {', '.join(SMALLEST_IMAGE)} or package.module:function",
+    lambda text: text in SMALLEST_IMAGE or is_own_network(text),
+)
 GPU_IDS = Rule("different ids of 0 or greater", lambda ids: min(ids) >= 0 and len(set(ids)) == len(ids))
 
 
@@ -112,7 +116,7 @@ def _check_data(config: Config) -> None:
     _, kind, dataset = parse_task(config.task)
     if dataset == "own" and config.source is None:
         raise ConfigError(f"--source: expected your .npz file or image folder with --task {config.task}, received none")
-    smallest = SMALLEST_IMAGE[config.arch]
+    smallest = SMALLEST_IMAGE.get(config.arch, 1)
     if config.image_size < smallest:
         raise ConfigError(f"--image-size: expected at least {smallest} for {config.arch}, received {config.image_size}")
     if kind != "simb" and config.num_steps != 1:
@@ -163,6 +167,8 @@ def _check_model(config: Config) -> None:
         )
     if config.has_global_model:
         return
+    if config.keep_best:
+        raise ConfigError(f"--keep-best: {config.model} has no global model to keep; leave it out")
     if config.lr_signal == "server":
         raise ConfigError(
             f"--lr-signal: {config.model} has no global model to validate; expected client, received server"

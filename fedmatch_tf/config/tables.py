@@ -13,7 +13,8 @@ DATASETS = {
     "digits": "8x8 digits, embedded",
     "own": "your own images, given by --source",
 }
-SMALLEST_IMAGE = {"resnet9": 32, "alexnet": 19}  # what is left after a network's last pooling is one pixel
+# The networks, and the smallest image of each: what is left after its last pooling is at least one pixel.
+SMALLEST_IMAGE = {"resnet9": 32, "alexnet": 19, "wrn28_2": 8, "resnet8": 8}
 PROFILES = ("official", "paper")
 
 COMMON: dict[str, Any] = {
@@ -33,6 +34,7 @@ COMMON: dict[str, Any] = {
     "batch_size_test": 100,
     "eval_clients": "auto",
     "labeled_acc": False,
+    "keep_best": False,
     # learning rate and loss weights
     "lr": 1e-3,
     "lr_factor": 3.0,
@@ -149,6 +151,12 @@ def defaults(scenario: str, kind: str, dataset: str, profile: str) -> dict[str, 
     if profile == "paper":
         values.update(PAPER_SPLIT.get(dataset, {}))
     return values
+
+
+def is_own_network(arch: str) -> bool:
+    """Whether it is a user's network, `package.module:function`."""
+    module, colon, name = arch.partition(":")
+    return bool(colon) and name.isidentifier() and all(part.isidentifier() for part in module.split("."))
 
 
 def is_fixed(name: str) -> bool:

@@ -1,15 +1,19 @@
-"""The paper's two networks, decomposed or plain, and their parameters as flat vectors."""
+"""Networks, decomposed or plain, and their parameters as flat vectors."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from fedmatch_tf.config import SMALLEST_IMAGE, ConfigError
+from fedmatch_tf.core import architectures
 from fedmatch_tf.core.layers import DecomposedConv2D, DecomposedDense, default_initializer
 from fedmatch_tf.core.params import Params, flatten
 
@@ -28,36 +32,82 @@ def build_network(
     """A Keras model: images in [0, 1] [batch, h, w, c] -> probabilities [batch, classes].
 
     Args:
+        arch: a name of ours, or `package.module:function`.
         precision: of what is computed; parameters and probabilities are always float32.
     """
-    smallest = SMALLEST_IMAGE[arch]
+    smallest = SMALLEST_IMAGE.get(arch, 1)
     if len(image_shape) != 3 or min(image_shape[:2]) < smallest:
         raise ConfigError(f"--image-size: expected at least {smallest} for {arch}, received images {list(image_shape)}")
-    if decomposed:
-
-        def conv(filters: int, size: int, padding: str) -> Any:
-            return DecomposedConv2D(filters, size, padding=padding, activation="relu", l1_thres=l1_thres)
-
-        def dense(units: int, activation: str | None) -> Any:
-            return DecomposedDense(units, activation=activation, l1_thres=l1_thres)
-
-    else:
-
-        def conv(filters: int, size: int, padding: str) -> Any:
-            start = default_initializer()
-            return keras.layers.Conv2D(
-                filters, size, padding=padding, activation="relu", use_bias=False, kernel_initializer=start
-            )
-
-        def dense(units: int, activation: str | None) -> Any:
-            return keras.layers.Dense(
-                units, activation=activation, use_bias=False, kernel_initializer=default_initializer()
-            )
-
+    function = architectures.find(arch)
+    conv, dense = _decomposed_makers(l1_thres) if decomposed else (_plain_conv, _plain_dense)
     image = keras.Input(tuple(image_shape))
     with _policy("mixed_float16" if precision == "mixed" else "float32"):
-        scores = NETWORKS[arch](image, num_classes, conv, dense)
-    return keras.Model(image, keras.layers.Softmax(dtype="float32")(scores), name=arch)
+        try:
+            scores = function(image, num_classes, conv, dense)
+            model = keras.Model(image, keras.layers.Softmax(dtype="float32")(scores), name=_model_name(arch))
+        except (TypeError, ValueError, AttributeError) as error:
+            if arch in architectures.NETWORKS:
+                raise
+            raise ConfigError(f"--arch: {arch} could not be built for images {list(image_shape)}: {error}") from error
+    _check(model, arch, num_classes)
+    return model
+
+
+def _decomposed_makers(l1_thres: float) -> tuple[Any, Any]:
+    return partial(_decomposed_conv, l1_thres), partial(_decomposed_dense, l1_thres)
+
+
+def _decomposed_conv(
+    l1_thres: float, filters: int, size: int, padding: str = "same", strides: int = 1, activation: Any = "relu"
+) -> Any:
+    return DecomposedConv2D(filters, size, strides, padding, activation=activation, l1_thres=l1_thres)
+
+
+def _decomposed_dense(l1_thres: float, units: int, activation: Any = None) -> Any:
+    return DecomposedDense(units, activation=activation, l1_thres=l1_thres)
+
+
+def _plain_conv(filters: int, size: int, padding: str = "same", strides: int = 1, activation: Any = "relu") -> Any:
+    start, no_bias = {"kernel_initializer": default_initializer()}, {"use_bias": False}
+    return _ours(keras.layers.Conv2D(filters, size, strides, padding, activation=activation, **no_bias, **start))
+
+
+def _plain_dense(units: int, activation: Any = None) -> Any:
+    start = default_initializer()
+    return _ours(keras.layers.Dense(units, activation=activation, use_bias=False, kernel_initializer=start))
+
+
+def _ours(layer: Any) -> Any:
+    """Marks a plain layer as one that stands for a decomposed one; the mark is not part of a saved model."""
+    layer.stands_for_decomposed = True
+    return layer
+
+
+def _model_name(arch: str) -> str:
+    return arch.split(":")[-1]
+
+
+def _check(model: Any, arch: str, num_classes: int) -> None:
+    """Raises ConfigError unless clients can train the network apart and servers average it."""
+    if model.output_shape != (None, num_classes):
+        raise ConfigError(
+            f"--arch: expected {arch} to give scores [batch, {num_classes}], received {list(model.output_shape)}"
+        )
+    if not _kernel_layers(model):
+        raise ConfigError(f"--arch: expected {arch} to use the conv and dense that it is given, found none of them")
+    for layer in model.layers:
+        if layer.non_trainable_weights:
+            raise ConfigError(
+                f"--arch: {arch} has a {type(layer).__name__} layer, whose statistics come from all images that pass: "
+                f"they would belong to neither labels (sigma) nor unlabelled images (psi), and to no client alone. "
+                f"Use GroupNormalization, as wrn28_2 does"
+            )
+    for variable in _others(model):
+        if len(variable.shape) > 1:
+            raise ConfigError(
+                f"--arch: expected kernels only in layers made by conv and dense, so that they exist decomposed; "
+                f"{arch} has another one of shape {list(variable.shape)}"
+            )
 
 
 @contextmanager
@@ -71,52 +121,43 @@ def _policy(name: str) -> Iterator[None]:
         keras.mixed_precision.set_global_policy(before)
 
 
-def _resnet9(x: Any, num_classes: int, conv: Callable[..., Any], dense: Callable[..., Any]) -> Any:
-    """Table "Network Architecture of ResNet-9": nine kernels, no batch norm, no bias."""
-    pool = keras.layers.MaxPool2D
-    x = conv(64, 3, "same")(x)
-    x = pool(2)(conv(128, 3, "same")(x))
-    x = keras.layers.Add()([x, conv(128, 3, "same")(conv(128, 3, "same")(x))])
-    x = pool(2)(conv(256, 3, "same")(x))
-    x = pool(2)(conv(512, 3, "same")(x))
-    x = keras.layers.Add()([x, conv(512, 3, "same")(conv(512, 3, "same")(x))])
-    return dense(num_classes, None)(keras.layers.Flatten()(pool(4)(x)))
-
-
-def _alexnet(x: Any, num_classes: int, conv: Callable[..., Any], dense: Callable[..., Any]) -> Any:
-    """AlexNet-like of the paper's appendix: 64, 128, 256 filters of size 4, 3, 2, then twice 2048 units."""
-    for filters, size in ((64, 4), (128, 3), (256, 2)):
-        x = keras.layers.MaxPool2D(2)(conv(filters, size, "valid")(x))
-    x = dense(2048, "relu")(keras.layers.Flatten()(x))
-    return dense(num_classes, None)(dense(2048, "relu")(x))
-
-
-NETWORKS: dict[str, Callable[..., Any]] = {"resnet9": _resnet9, "alexnet": _alexnet}
-
-
 def sigmas(model: Any) -> list[Any]:
-    """The model's sigma variables, or its kernels if it is plain, in layer order."""
+    """What labels train: the model's sigma variables (its kernels if it is plain) in layer order, then all others.
+
+    Those are the scales and offsets of normalisations: they have no psi, belong to sigma and travel with it.
+    """
     name = "sigma" if is_decomposed(model) else "kernel"
-    return [getattr(layer, name) for layer in _weighted(model)]
+    return [getattr(layer, name) for layer in _kernel_layers(model)] + _others(model)
 
 
 def psis(model: Any) -> list[Any]:
     """The model's psi variables in layer order; none if it is plain."""
-    return [layer.psi for layer in _weighted(model)] if is_decomposed(model) else []
+    return [layer.psi for layer in _kernel_layers(model)] if is_decomposed(model) else []
 
 
 def is_decomposed(model: Any) -> bool:
     """Whether kernels are sums of sigma and psi."""
-    return hasattr(_weighted(model)[0], "psi")
+    return hasattr(_kernel_layers(model)[0], "psi")
 
 
-def _weighted(model: Any) -> list[Any]:
-    return [layer for layer in model.layers if layer.weights]
+def _kernel_layers(model: Any) -> list[Any]:
+    return [layer for layer in model.layers if hasattr(layer, "psi") or hasattr(layer, "stands_for_decomposed")]
+
+
+def _others(model: Any) -> list[Any]:
+    """Variables of layers that conv and dense did not make."""
+    ours = {id(layer) for layer in _kernel_layers(model)}
+    return [variable for layer in model.layers if id(layer) not in ours for variable in layer.trainable_weights]
 
 
 def kernel_shapes(model: Any) -> list[tuple[int, ...]]:
     """Shapes of the kernels in layer order."""
-    return [tuple(variable.shape) for variable in sigmas(model)]
+    return [tuple(variable.shape) for variable in sigmas(model)[: len(_kernel_layers(model))]]
+
+
+def own_starts(model: Any) -> list[np.ndarray]:
+    """Where variables that are no kernels start: at what their layers gave them, if the model is new."""
+    return [variable.numpy() for variable in _others(model)]
 
 
 def read(model: Any) -> Params:
@@ -136,6 +177,16 @@ def write(model: Any, params: Params) -> None:
             end = begin + int(np.prod(variable.shape))
             variable.assign(vector[begin:end].reshape(variable.shape))
             begin = end
+
+
+def keras_file(arch: str, image_shape: Sequence[int], num_classes: int, theta: np.ndarray) -> bytes:
+    """A `.keras` file of the plain network with these weights, which Keras opens without this project."""
+    model = build_network(arch, image_shape, num_classes, decomposed=False)
+    write(model, Params(theta, _EMPTY))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.keras"
+        model.save(path)
+        return path.read_bytes()
 
 
 _LEFT_OF_DEVIATION = 0.87962566103423978  # what a normal cut off at two standard deviations has left of its deviation
@@ -160,12 +211,18 @@ def independent_kernels(shapes: Sequence[tuple[int, ...]], rng: np.random.Genera
     return [(_deviation(shape) * _truncated_normal(shape, rng)).astype(np.float32) for shape in shapes]
 
 
-def from_kernels(kernels: Sequence[np.ndarray], psi_factor: float, decomposed: bool) -> Params:
-    """Starting parameters: psi = psi_factor * sigma; a plain network starts from 1.2 times the same kernels."""
-    sigma = flatten(kernels)
+def from_kernels(
+    kernels: Sequence[np.ndarray], psi_factor: float, decomposed: bool, others: Sequence[np.ndarray] = ()
+) -> Params:
+    """Starting parameters: psi = psi_factor * sigma; a plain network starts from 1.2 times the same kernels.
+
+    Args:
+        others: scales and offsets, which start as they are.
+    """
+    kernel, tail = flatten(kernels), flatten(others) if others else _EMPTY
     if decomposed:
-        return Params(sigma, np.float32(psi_factor) * sigma)
-    return Params(np.float32(PLAIN_SCALE) * sigma, _EMPTY)
+        return Params(np.concatenate([kernel, tail]), np.float32(psi_factor) * kernel)
+    return Params(np.concatenate([np.float32(PLAIN_SCALE) * kernel, tail]), _EMPTY)
 
 
 def _truncated_normal(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:

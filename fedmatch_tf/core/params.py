@@ -9,25 +9,34 @@ import numpy as np
 
 
 class Params(NamedTuple):
-    """theta = sigma + psi. A plain network keeps all of theta in sigma and has an empty psi."""
+    """theta = sigma + psi. A plain network keeps all of theta in sigma and has an empty psi.
+
+    Kernels come first. What follows them in sigma (scales and offsets of normalisations) has no psi.
+    """
 
     sigma: np.ndarray  # float32 [n]
-    psi: np.ndarray  # float32 [n] or [0]
+    psi: np.ndarray  # float32 [m], m <= n, or [0]
 
     def theta(self, l1_thres: float = 0.0) -> np.ndarray:
         """sigma + psi; elements of psi of magnitude up to the threshold count as 0, as in every evaluation."""
-        if not len(self.psi):
+        size = len(self.psi)
+        if not size:
             return self.sigma
         theta = np.empty_like(self.sigma)
-        for part in blocks(len(theta)):
+        theta[size:] = self.sigma[size:]
+        for part in blocks(size):
             psi = self.psi[part]
             np.add(self.sigma[part], hard_threshold(psi, l1_thres) if l1_thres else psi, out=theta[part])
         return theta
 
+    def only_psi(self, l1_thres: float = 0.0) -> np.ndarray:
+        """theta with sigma's kernels set to 0; scales and offsets stay, as nothing would pass without them."""
+        return np.concatenate([hard_threshold(self.psi, l1_thres), self.sigma[len(self.psi) :]])
+
 
 def blocks(size: int) -> Iterator[slice]:
     """Parts of a vector that stay in the processor's cache."""
-    return (slice(begin, begin + _BLOCK) for begin in range(0, size, _BLOCK))
+    return (slice(begin, min(begin + _BLOCK, size)) for begin in range(0, size, _BLOCK))
 
 
 _BLOCK = 2**16

@@ -138,7 +138,7 @@ def num_bytes(size: int, count: int) -> int:
 
 def full_broadcast(params: Params) -> Broadcast:
     """All weights: round 0, and a client's first visit. No helpers, as nothing is known of the client."""
-    psi = 1.0 if len(params.psi) else 0.0
+    psi = len(params.psi) / len(params.sigma)
     return Broadcast(params, (), Cost(1.0, psi, 0.0, params.sigma.nbytes + params.psi.nbytes))
 
 
@@ -178,7 +178,11 @@ def broadcast(
         merged = [merge(helper, base, delta_thres) for helper, base in zip(sparse, bases)]
         received, got_helpers = Params(new_sigma, new_psi), tuple(helper for helper, _ in merged)
         helped = [count for _, count in merged]
-    sent_bytes = num_bytes(size, sigma) + num_bytes(psi_size, psi) + sum(num_bytes(size, count) for count in helped)
+    sent_bytes = (
+        num_bytes(size, sigma)
+        + num_bytes(psi_size, psi)
+        + sum(num_bytes(len(helper), count) for helper, count in zip(helpers, helped))
+    )
     return Broadcast(received, got_helpers, Cost(sigma / size, psi / size, sum(helped) / size, sent_bytes))
 
 

@@ -111,7 +111,7 @@ def configs(name: str, seeds: int, given: Mapping[str, Any]) -> list[Config]:
     return list(dict.fromkeys(made))
 
 
-GFLOP = {"resnet9": 0.76, "alexnet": 0.76 / 16}  # forward, one 32x32 image
+GFLOP = {"resnet9": 0.76, "alexnet": 0.76 / 16, "wrn28_2": 0.42, "resnet8": 0.025}  # forward, one 32x32 image
 TRAINING = 3.0  # a training pass over a forward pass
 RATE = 215.0  # GFLOP per second that rounds reach on two cores of an AMD EPYC
 DATASET_SIZES = {"c10": 60000, "fmnist": 70000, "covid": 2905, "digits": 1797}
@@ -125,4 +125,4 @@ def hours(config: Config) -> float:
     client = TRAINING * share * learner_of(config.model).passes * config.num_epochs_client + tests
     server = TRAINING * 10 * config.labels_per_class if config.scenario == "ls" else 0.0
     images = config.num_rounds * (config.clients_per_round * client + server + config.num_test)
-    return images * GFLOP[config.arch] * (config.image_size / 32) ** 2 / RATE / 3600
+    return images * GFLOP.get(config.arch, GFLOP["resnet9"]) * (config.image_size / 32) ** 2 / RATE / 3600

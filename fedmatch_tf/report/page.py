@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, select_autoescape
@@ -27,9 +28,15 @@ def write(
     tables: Sequence[Table],
     figures: Iterable[tuple[str, str, Figure]],
     settings: Sequence[tuple[str, Sequence[tuple[str, str]]]] = (),
+    parent: str = "reports",
+    files: Mapping[str, str] = MappingProxyType({}),
 ) -> Path:
-    """Writes <output>/reports/<time>/ whole or not at all; returns it."""
-    folder = _new_folder(output / "reports")
+    """Writes <output>/<parent>/<time>/ whole or not at all; returns it.
+
+    Args:
+        files: more of them, name to text.
+    """
+    folder = _new_folder(output / parent)
     partial = folder.with_name(f".{folder.name}.partial")
     try:
         for name in ("figures", "tables"):
@@ -42,7 +49,8 @@ def write(
         html = environment.get_template("template.html").render(
             title=title, lead=lead, tables=tables, figures=drawn, settings=settings, marks=MARKS
         )
-        (partial / page).write_text(html, encoding="utf-8")
+        for name, text in {page: html, **files}.items():
+            (partial / name).write_text(text, encoding="utf-8")
         partial.replace(folder)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,6 +13,9 @@ from matplotlib.ticker import MaxNLocator
 
 from fedmatch_tf.report.results import Group, Result
 from fedmatch_tf.report.summary import Summary, band
+
+if TYPE_CHECKING:
+    from fedmatch_tf.report.measures import Calibration
 
 # Okabe and Ito's colours; every curve has its own dash pattern as well, for print without colour.
 COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -109,7 +112,7 @@ def _of_group(group: Group) -> Iterator[tuple[str, str, Figure]]:
     helped = _helpers_matrix(lines)
     if helped is not None:
         title = f"Who helps whom, {group.label}"
-        yield f"helpers-{name}", title, _matrix(title, helped, "helper", "client", "times")
+        yield f"helpers-{name}", title, matrix(title, helped, "helper", "client", "times")
     result = next((result for result in group.results if result.confusion), None)
     if result is not None and (drawn := _confusion(group.label, result.confusion or {})) is not None:
         yield f"confusion-{name}", f"Confusion matrix of the final global model, {group.label}", drawn
@@ -204,7 +207,8 @@ def _helpers_matrix(lines: Sequence[Mapping[str, Any]]) -> np.ndarray | None:
     return counts
 
 
-def _matrix(title: str, values: np.ndarray, x: str, y: str, what: str, names: Sequence[str] | None = None) -> Figure:
+def matrix(title: str, values: np.ndarray, x: str, y: str, what: str, names: Sequence[str] | None = None) -> Figure:
+    """Counts as colours, with their figures where there is room."""
     figure, axes = new(title, height=5.0)
     image = axes.imshow(
         values, cmap="cividis", vmin=0, aspect="auto" if values.shape[0] != values.shape[1] else "equal"
@@ -227,12 +231,31 @@ def _matrix(title: str, values: np.ndarray, x: str, y: str, what: str, names: Se
     return figure
 
 
+def reliability(calibration: Calibration) -> Figure:
+    """Share of predictions that are right by their confidence, over how many there are of each."""
+    figure = Figure(figsize=(WIDTH, 5.0), layout="constrained")
+    axes, below = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
+    left, width = calibration.edges[:-1], np.diff(calibration.edges)
+    filled = calibration.counts > 0
+    axes.plot((0, 100), (0, 100), color="grey", ls="--", lw=1.0, label="calibrated")
+    bars = {"align": "edge", "edgecolor": "white", "color": COLOURS[1]}
+    axes.bar(100 * left[filled], 100 * calibration.accuracy[filled], 100 * width[filled], label="predictions", **bars)
+    confidence, accuracy = 100 * calibration.confidence[filled], 100 * calibration.accuracy[filled]
+    axes.plot(confidence, accuracy, "o", ms=4, color=COLOURS[0], label="at the bin's mean confidence")
+    axes.set_title(f"Expected calibration error {100 * calibration.error:.2f} %", loc="left", fontsize=10)
+    below.bar(100 * left, calibration.counts, 100 * width, **bars)
+    finish(axes, "", "right, %")
+    finish(below, "confidence, %", "images", legend=False)
+    axes.set(xlim=(0, 100), ylim=(0, 100))
+    return figure
+
+
 def _confusion(label: str, content: Mapping[str, Any]) -> Figure | None:
     checked = _table(content.get("matrix"), content.get("class_names"))
     if checked is None or checked[0].shape[0] != checked[0].shape[1]:
         return None
     title = f"Confusion matrix of the final global model, {label}"
-    return _matrix(title, checked[0], "predicted", "truth", "test examples", checked[1])
+    return matrix(title, checked[0], "predicted", "truth", "test examples", checked[1])
 
 
 def _classes(label: str, content: Mapping[str, Any]) -> Figure | None:
@@ -240,7 +263,7 @@ def _classes(label: str, content: Mapping[str, Any]) -> Figure | None:
     if checked is None:
         return None
     title = f"Unlabelled examples by client and class, {label}"
-    return _matrix(title, checked[0], "class", "client", "examples", checked[1])
+    return matrix(title, checked[0], "class", "client", "examples", checked[1])
 
 
 def _table(rows: Any, names: Any) -> tuple[np.ndarray, list[str]] | None:

@@ -83,9 +83,9 @@ def _identity(settings: Mapping[str, Any]) -> dict[str, str]:
 
 def reproduce(name: str, seeds: int, given: Mapping[str, Any], quiet: bool, progress: Progress) -> Path:
     """Does the runs that are not done yet, goes on with those that were broken off, then reports on all."""
-    from fedmatch_tf.runs.training import resume, train
+    from fedmatch_tf.runs.training import Watch, resume, train
 
-    runs = plan(name, seeds, given)
+    runs, watch = plan(name, seeds, given), Watch(quiet, progress)
     folders: list[str] = []
     for number, config in enumerate(runs, start=1):
         existing = find_run(config)
@@ -94,13 +94,13 @@ def reproduce(name: str, seeds: int, given: Mapping[str, Any], quiet: bool, prog
         state = "done" if _is_done(existing) else "going on" if existing else "starting"
         print(f"{about}, seed {config.seed}: {state}", file=sys.stderr, flush=True)
         if existing is None:
-            folders.append(str(train(config, quiet, progress)))
+            folders.append(str(train(config, watch)))
             print(describe(Path(folders[-1])))
         else:
             folders.append(existing.folder)
             if not _is_done(existing):
                 how = {name: value for name, value in given.items() if name in MAY_CHANGE and name not in INPUT_PATHS}
-                print(describe(resume(Path(existing.folder), how, quiet, progress)))
+                print(describe(resume(Path(existing.folder), how, watch)))
     return report(_literal(folders), Path(runs[0].output_path))
 
 

@@ -11,7 +11,7 @@ import io
 import json
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,19 +19,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data.errors import DataError
-from fedmatch_tf.algorithms.algorithm import ServerState
+from fedmatch_tf.algorithms.algorithm import Best, ServerState
 from fedmatch_tf.config import ConfigError
 from fedmatch_tf.core.params import Params
 from fedmatch_tf.core.schedule import Plateau
 from fedmatch_tf.runs import atomic
 from fedmatch_tf.runs.atomic import replacing
+from fedmatch_tf.runs.partition_folder import DataAbout
 from fedmatch_tf.runs.records import Mark
 from fedmatch_tf.runs.store import FILES, check_files, file_name
 
 STATE, PREVIOUS, DAMAGED, RECORDS = "state.npz", "previous.npz", "damaged.npz", "records.jsonl"
 CLIENTS, LOCK, START = "clients", "lock", "init.npz"
+MODEL, BEST_MODEL = "model.keras", "best.keras"
 MEMORY = "memory_"  # and a number: vectors that the algorithm remembers
 FORMAT = 2
+UNREADABLE = (FileNotFoundError, zipfile.BadZipFile, zlib.error, EOFError, KeyError, TypeError, ValueError)
 
 
 class Checkpoint(NamedTuple):
@@ -43,6 +46,7 @@ class Checkpoint(NamedTuple):
     state: ServerState
     clients: np.ndarray  # FILES [clients]: their files
     records: Mark
+    data: DataAbout | None = None  # None: of a version that did not record it
 
 
 class Damaged(ValueError):
@@ -68,7 +72,10 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
         "plateau": state.plateau,
         "device_lrs": state.device_lrs,
         "records": checkpoint.records,
+        "data": checkpoint.data,
+        "best": state.best and (state.best.round_num, state.best.valid_loss),
     }
+    best = {} if state.best is None else {"best": state.best.theta}
     archive = io.BytesIO()  # a failure to write must meet a plain file: an archive on a full disk complains twice
     np.savez(
         archive,
@@ -79,6 +86,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
         embeddings=np.array(list(state.embeddings.values()), np.float32),
         clients=checkpoint.clients,
         about=np.frombuffer(json.dumps(about).encode(), np.uint8),
+        **best,
         **{f"{MEMORY}{number}": vector for number, vector in enumerate(state.memory)},
     )
     with replacing(folder / STATE, keep_as=folder / PREVIOUS) as file:
@@ -95,12 +103,21 @@ def sync(folder: Path, checkpoint: Checkpoint, before: np.ndarray) -> None:
 
 def load(folder: Path) -> tuple[Checkpoint, str | None]:
     """(the newest whole checkpoint, what was wrong with a newer one). Changes nothing."""
+    return _newest(folder, _read)
+
+
+def load_model(folder: Path) -> Checkpoint:
+    """The newest checkpoint whose global model can be read; the files that it names may be gone."""
+    return _newest(folder, _parse)[0]
+
+
+def _newest(folder: Path, read: Callable[[Path], Checkpoint]) -> tuple[Checkpoint, str | None]:
     try:
-        return _read(folder / STATE), None
+        return read(folder / STATE), None
     except Damaged as damage:
         problem = str(damage)
     try:
-        previous = _read(folder / PREVIOUS)
+        previous = read(folder / PREVIOUS)
     except Damaged as damage:
         raise DataError(
             f"{folder}: expected a whole checkpoint, found none: {problem}; {damage}. "
@@ -118,6 +135,19 @@ def drop_newest(folder: Path) -> None:
 
 def _read(path: Path) -> Checkpoint:
     """The checkpoint, with every file that it names verified."""
+    checkpoint = _parse(path)
+    try:
+        check_files(path.parent / CLIENTS, checkpoint.clients)
+        _check_records(path.parent / RECORDS, checkpoint.records)
+    except Damaged:
+        raise
+    except UNREADABLE as error:
+        raise Damaged(f"{path}: {error}") from error
+    return checkpoint
+
+
+def _parse(path: Path) -> Checkpoint:
+    """The checkpoint's own content."""
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
@@ -129,20 +159,20 @@ def _read(path: Path) -> Checkpoint:
         memory = tuple(arrays[f"{MEMORY}{number}"] for number in range(sum(name.startswith(MEMORY) for name in arrays)))
         device_lrs = tuple(about.get("device_lrs", ()))
         plateau = Plateau(*about["plateau"])
-        state = ServerState(int(arrays["rounds_done"]), params, plateau, embeddings, device_lrs, memory)
+        best = Best(int(about["best"][0]), float(about["best"][1]), arrays["best"]) if about.get("best") else None
+        state = ServerState(int(arrays["rounds_done"]), params, plateau, embeddings, device_lrs, best, memory)
+        shape, names = about.get("data") or ((), ())
+        data = DataAbout(tuple(shape), tuple(names)) if shape else None
         clients = arrays["clients"]
         if clients.dtype != FILES or clients.ndim != 1:
             raise Damaged(f"{path}: its table of clients is not one")
-        checkpoint = Checkpoint(
-            about["settings"], about["versions"], about["partitions"], state, clients, Mark(*about["records"])
+        return Checkpoint(
+            about["settings"], about["versions"], about["partitions"], state, clients, Mark(*about["records"]), data
         )
-        check_files(path.parent / CLIENTS, clients)
-        _check_records(path.parent / RECORDS, checkpoint.records)
     except (ConfigError, Damaged):
         raise
-    except (FileNotFoundError, zipfile.BadZipFile, zlib.error, EOFError, KeyError, TypeError, ValueError) as error:
+    except UNREADABLE as error:
         raise Damaged(f"{path}: {error}") from error
-    return checkpoint
 
 
 def _check_records(path: Path, mark: Mark) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,23 @@ from fedmatch_tf.runs.atomic import replacing
 BLUE, ORANGE = "#0072B2", "#D55E00"
 
 
-def draw_curve(lines: Sequence[Mapping[str, Any]], title: str, path: Path) -> None:
-    """Writes a PNG from the objects of rounds.jsonl: accuracy, pseudo-labels and costs over the rounds."""
-    figure = Figure(figsize=(12, 3.6), layout="constrained")
+class Picture(Figure):
+    """A figure that a notebook shows, whatever its settings."""
+
+    def _repr_png_(self) -> bytes:
+        buffer = io.BytesIO()
+        self.savefig(buffer, format="png", dpi=110)
+        return buffer.getvalue()
+
+
+def title_of(settings: Mapping[str, Any]) -> str:
+    """What a run's picture is called."""
+    return f"{settings['model']} on {settings['task']}, {settings['arch']}, seed {settings['seed']}"
+
+
+def curve(lines: Sequence[Mapping[str, Any]], title: str) -> Figure:
+    """A picture of the objects of rounds.jsonl: accuracy, pseudo-labels and costs over the rounds."""
+    figure = Picture(figsize=(12, 3.6), layout="constrained")
     accuracy, labels, costs = figure.subplots(1, 3)
     rounds = [line["round"] + 1 for line in lines]
     local = any(line["local_test_acc"] is not None for line in lines)
@@ -39,8 +54,13 @@ def draw_curve(lines: Sequence[Mapping[str, Any]], title: str, path: Path) -> No
         axis.grid(alpha=0.25)
         axis.legend(fontsize=8, frameon=False)
     figure.suptitle(title, x=0.01, ha="left")
+    return figure
+
+
+def draw_curve(lines: Sequence[Mapping[str, Any]], title: str, path: Path) -> None:
+    """Writes the picture as a PNG."""
     with replacing(path) as file:
-        figure.savefig(file, dpi=110, format="png")
+        curve(lines, title).savefig(file, dpi=110, format="png")
 
 
 def _percent(lines: Sequence[Mapping[str, Any]], name: str) -> list[float]:

@@ -13,6 +13,7 @@ from fedmatch_tf.config import Config
 # (items, their number or 0 if unknown, what is done) -> the same items, shown as they go by
 Progress = Callable[[Iterable[Any], int, str], Iterable[Any]]
 
+Say = Callable[[str], None]
 LINE_EVERY_SECONDS = 5.0
 
 
@@ -47,9 +48,11 @@ def _lines(items: Iterable[Any], total: int, what: str) -> Iterator[Any]:
 class RoundDisplay:
     """The rounds of a run as they end, on stderr: a live table in a terminal, one line per round elsewhere."""
 
-    def __init__(self, config: Config, quiet: bool, lines: Sequence[Mapping[str, Any]] = ()) -> None:
-        """`lines`: of the rounds that are done already, when a run goes on."""
-        self._config, self._quiet = config, quiet
+    def __init__(
+        self, config: Config, quiet: bool, lines: Sequence[Mapping[str, Any]] = (), say: Say | None = None
+    ) -> None:
+        """`lines`: of the rounds that are done already, when a run goes on. `say`: who is told of remarks."""
+        self._config, self._quiet, self._tell = config, quiet, say or _say
         self._begin, self._before = time.monotonic(), len(lines)
         self._best = max((line["test_acc"] for line in lines), default=0.0)
         self._rows: list[list[str]] = []
@@ -116,7 +119,7 @@ class RoundDisplay:
         if self._live is not None:
             self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
         else:
-            _say(text)
+            self._tell(text)
 
 
 ROWS = 12  # rounds that the live table shows

@@ -23,6 +23,7 @@ from fedmatch_tf.config.resume import continued, recorded_config
 from fedmatch_tf.runs import checkpoint
 from fedmatch_tf.runs.checkpoint import CLIENTS, RECORDS, Checkpoint
 from fedmatch_tf.runs.original_logs import OriginalLogs
+from fedmatch_tf.runs.partition_folder import DataAbout
 from fedmatch_tf.runs.records import Mark, RecordFile, RoundLog, versions
 from fedmatch_tf.runs.store import DiskStore, WriteBehind, no_files
 from fedmatch_tf.runs.tensorboard import ScalarLog
@@ -37,7 +38,7 @@ class Run:
 
     def __init__(self, folder: Path, check_pts: Path, config: Config, start: Checkpoint, lock: ExitStack) -> None:
         self.folder, self.config, self.state = folder, config, start.state
-        self.partitions = start.partitions
+        self.partitions, self.data = start.partitions, start.data
         self._check_pts, self._lock = check_pts, lock
         self._records = RecordFile(check_pts / RECORDS, start.records)
         self._disk = DiskStore(check_pts / CLIENTS, start.clients)
@@ -66,6 +67,11 @@ class Run:
             self._lock.close()
         if kind is None:
             self.finish()
+
+    @property
+    def check_pts(self) -> Path:
+        """The folder of its checkpoint."""
+        return self._check_pts
 
     @property
     def store(self) -> Store:
@@ -103,7 +109,13 @@ class Run:
     def _save(self) -> None:
         self._saved_round, self._settings = self.state.rounds_done, asdict(self.config)
         point = Checkpoint(
-            self._settings, versions(), self.partitions, self.state, self._saved.clients, self._records.mark
+            self._settings,
+            versions(),
+            self.partitions,
+            self.state,
+            self._saved.clients,
+            self._records.mark,
+            self.data,
         )
         self._write_later(self._write_checkpoint, self._store.take_changed(), point)
 
@@ -137,12 +149,19 @@ class Run:
         )
 
 
-def create(config: Config, state: ServerState, partitions: str, kernels: Sequence[np.ndarray] = ()) -> Run:
+def create(
+    config: Config,
+    state: ServerState,
+    partitions: str,
+    kernels: Sequence[np.ndarray] = (),
+    data: DataAbout | None = None,
+) -> Run:
     """A new run, named by the time. It can be resumed as soon as its folder is there.
 
     Args:
         partitions: their fingerprint.
         kernels: what it starts from, to be kept for others to start there.
+        data: what the trained model must know of them.
     """
     folder, check_pts = _new_folders(Path(config.output_path), f"{config.model}-{config.task}")
     lock = ExitStack()
@@ -151,7 +170,8 @@ def create(config: Config, state: ServerState, partitions: str, kernels: Sequenc
         (check_pts / RECORDS).touch()
         if kernels:
             checkpoint.save_start(check_pts, kernels)
-        start = Checkpoint(asdict(config), versions(), partitions, state, no_files(config.num_clients), Mark(0, 0))
+        clients = no_files(config.num_clients)
+        start = Checkpoint(asdict(config), versions(), partitions, state, clients, Mark(0, 0), data)
         checkpoint.save(check_pts, start)
         folder.mkdir(parents=True)
         return Run(folder, check_pts, config, start, lock)
@@ -169,18 +189,11 @@ def reopen(folder: Path, given: Mapping[str, Any]) -> tuple[Run, list[str]]:
         folder: of its logs.
         given: settings that the user gives again or anew.
     """
-    whole = Path(os.path.normpath(folder.absolute()))
-    folder = folder if folder.name == whole.name else whole  # `.` means the folder that it is
-    check_pts = whole.parent.parent / "check_pts" / whole.name
-    if whole.parent.name != "logs" or not check_pts.is_dir():
-        raise ConfigError(
-            f"--resume: expected the folder of a run, <output-path>/logs/<name>, that has a checkpoint in "
-            f"<output-path>/check_pts/<name>; received {folder}"
-        )
+    folder, check_pts = both(folder, "--resume")
     with ExitStack() as lock:
         lock.enter_context(checkpoint.locked(check_pts))
         start, problem = checkpoint.load(check_pts)
-        recorded = replace(_config(start.settings, folder), output_path=str(folder.parent.parent))
+        recorded = replace(config_of(start.settings, folder, "--resume"), output_path=str(folder.parent.parent))
         config = decide(continued(recorded, given))
         notes = []
         if problem:
@@ -198,11 +211,25 @@ def reopen(folder: Path, given: Mapping[str, Any]) -> tuple[Run, list[str]]:
     raise AssertionError("not reached")
 
 
-def _config(settings: Mapping[str, Any], folder: Path) -> Config:
+def both(folder: Path, flag: str) -> tuple[Path, Path]:
+    """(the folder of a run's logs, the folder of its checkpoint), given the first by this flag."""
+    whole = Path(os.path.normpath(folder.absolute()))
+    folder = folder if folder.name == whole.name else whole  # `.` means the folder that it is
+    check_pts = whole.parent.parent / "check_pts" / whole.name
+    if whole.parent.name != "logs" or not check_pts.is_dir():
+        raise ConfigError(
+            f"{flag}: expected the folder of a run, <output-path>/logs/<name>, that has a checkpoint in "
+            f"<output-path>/check_pts/<name>; received {folder}"
+        )
+    return folder, check_pts
+
+
+def config_of(settings: Mapping[str, Any], folder: Path, flag: str) -> Config:
+    """The Config that a checkpoint has."""
     try:
         return recorded_config(settings)
     except ConfigError as error:
-        raise ConfigError(f"--resume: {folder} is of another version of this program: {error}") from error
+        raise ConfigError(f"{flag}: {folder} is of another version of this program: {error}") from error
 
 
 def _new_folders(output: Path, what: str) -> tuple[Path, Path]:

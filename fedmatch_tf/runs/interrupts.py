@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,9 @@ class Interrupts:
         self.asked = False
 
     def __enter__(self) -> Interrupts:
-        self._before = {number: signal.signal(number, self._handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        heard = threading.current_thread() is threading.main_thread()  # others have no say in signals
+        numbers = (signal.SIGINT, signal.SIGTERM) if heard else ()
+        self._before = {number: signal.signal(number, self._handle) for number in numbers}
         return self
 
     def __exit__(self, *_: Any) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from data import generator, manifest
 from data.errors import DataError
 from data.loader import Partitions, open_partitions
 from data.partition import PartitionSpec
-from data.sources import load_source
+from data.sources import CLASS_NAMES, load_source
 from fedmatch_tf.config import Config
 from fedmatch_tf.runs.display import Progress
 
@@ -64,6 +64,24 @@ def check_complete(config: Config) -> Partitions:
             f"{len(missing)}, such as {missing[0]}. {manifest.REMAKE}"
         )
     return partitions
+
+
+class DataAbout(NamedTuple):
+    """What a model must know of the data that it was trained on."""
+
+    image_shape: tuple[int, ...]
+    class_names: tuple[str, ...]
+
+
+def data_about(config: Config) -> DataAbout:
+    """Of the run's partitions; classes without names are called by their numbers."""
+    partitions = open_partitions(Path(config.dataset_path), config.task)
+    if partitions.files is not None:
+        return DataAbout(partitions.image_shape, manifest.read_manifest(partitions.folder).class_names)
+    names: tuple[str, ...] = CLASS_NAMES.get(config.dataset, ())
+    if len(names) != partitions.num_classes:
+        names = tuple(str(number) for number in range(partitions.num_classes))
+    return DataAbout(tuple(partitions.image_shape), names)
 
 
 def class_counts(config: Config) -> dict[str, Any] | None:

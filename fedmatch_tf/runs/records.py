@@ -40,6 +40,8 @@ def to_line(record: RoundRecord) -> dict[str, Any]:
     tests = [client.test.accuracy for client in clients if client.test is not None]
     measured = [client.labeled_acc for client in clients if client.labeled_acc is not None]
     extra: dict[str, Any] = {f"test_acc_{part}": score.accuracy for part, score in record.part_tests.items()}
+    if record.global_valid is not None:
+        extra["global_valid_loss"] = record.global_valid.loss
     if measured:
         by_step = zip_longest(*(acc.steps for acc in measured))  # clients may differ in their number of steps
         extra["labeled_acc"] = {
@@ -73,8 +75,7 @@ def _mean(values: Sequence[float]) -> float:
 def _mean_valid_loss(record: RoundRecord) -> float:
     """Mean over the clients that validate; else the global model's."""
     losses = [client.valid.loss for client in record.clients if client.valid is not None]
-    losses += [record.global_valid.loss] if record.global_valid else []
-    return sum(losses) / len(losses)
+    return _mean(losses) if losses or record.global_valid is None else record.global_valid.loss
 
 
 class Mark(NamedTuple):

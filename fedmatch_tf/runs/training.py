@@ -2,33 +2,45 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 
 from data.errors import DataError
 from data.manifest import fingerprint
 from fedmatch_tf.backends.choose import check_backend, decide, make_worker, open_backend
 from fedmatch_tf.config import Config, ConfigError
 from fedmatch_tf.config.resume import with_absolute_paths
-from fedmatch_tf.runs import folders
-from fedmatch_tf.runs.atomic import write_text
-from fedmatch_tf.runs.display import Progress, RoundDisplay
+from fedmatch_tf.runs import checkpoint, folders
+from fedmatch_tf.runs.atomic import replacing, write_text
+from fedmatch_tf.runs.display import Progress, RoundDisplay, Say
 from fedmatch_tf.runs.folders import Run
 from fedmatch_tf.runs.interrupts import Interrupts
-from fedmatch_tf.runs.partition_folder import check_complete, class_counts, ensure_partitions
+from fedmatch_tf.runs.partition_folder import check_complete, class_counts, data_about, ensure_partitions
 from fedmatch_tf.simulation import loop, server
 from fedmatch_tf.simulation.crew import Backend
-from fedmatch_tf.simulation.tasks import ClientTask, ConfusionTask, InitTask, ProfileTask
+from fedmatch_tf.simulation.tasks import ClientTask, ConfusionTask, InitTask, ModelTask, ProfileTask
 
 MakeWorker = Callable[..., Any]
+OnRound = Callable[[dict[str, Any]], object]
 CONFUSION = "confusion.json"
 
 
-def train(config: Config, quiet: bool, progress: Progress, worker: MakeWorker = make_worker) -> Path:
+class Watch(NamedTuple):
+    """Who sees a run while it goes on."""
+
+    quiet: bool  # no display of rounds
+    progress: Progress  # of what takes long before and after them
+    say: Say | None = None  # is told of remarks; None: they are printed on stderr
+    on_round: OnRound | None = None  # is given every round's object of rounds.jsonl; False stops the run
+
+
+def train(config: Config, watch: Watch, worker: MakeWorker = make_worker) -> Path:
     """Runs the whole training; returns the run's folder.
 
     Args:
@@ -37,45 +49,45 @@ def train(config: Config, quiet: bool, progress: Progress, worker: MakeWorker = 
     config = decide(with_absolute_paths(config))
     check_backend(config)
     _check_output(Path(config.output_path))
-    ensure_partitions(config, progress)
-    display = RoundDisplay(config, quiet)
+    ensure_partitions(config, watch.progress)
+    display = RoundDisplay(config, watch.quiet, say=watch.say)
     with ExitStack() as stack:
-        for _ in progress([None], 0, "Starting TensorFlow"):
+        for _ in watch.progress([None], 0, "Starting TensorFlow"):
             backend = stack.enter_context(open_backend(config, display.note, worker))
             (start,) = backend.map([InitTask()])
         state = server.initial_state(config, start.params)
         partitions = fingerprint(config.partition_folder)
-        run = stack.enter_context(folders.create(config, state, partitions, start.kernels))
-        _train_rounds(run, backend, display)
-    return _finish(run)
+        run = stack.enter_context(folders.create(config, state, partitions, start.kernels, data_about(config)))
+        _train_rounds(run, backend, display, watch.on_round)
+    return _draw(run)
 
 
-def resume(
-    folder: Path, given: Mapping[str, Any], quiet: bool, progress: Progress, worker: MakeWorker = make_worker
-) -> Path:
+def resume(folder: Path, given: Mapping[str, Any], watch: Watch, worker: MakeWorker = make_worker) -> Path:
     """Goes on with a run where its last checkpoint is; returns its folder."""
     run, notes = folders.reopen(folder, given)
     with run, ExitStack() as stack:
         config = run.config
-        display = RoundDisplay(config, quiet, run.lines)
+        display = RoundDisplay(config, watch.quiet, run.lines, watch.say)
         for note in notes:
             display.note(f"main.py: note: {note}")
-        if run.state.rounds_done < config.num_rounds or _lacks_confusion(run):
+        if run.state.rounds_done < config.num_rounds or _lacks_results(run):
             check_backend(config)
-            _check_partitions(run, progress)
+            _check_partitions(run, watch.progress)
+            run.data = run.data or data_about(config)
             run.keep_settings()
             display.note(f"Going on after {run.state.rounds_done} of {config.num_rounds} rounds")
-            _train_rounds(run, stack.enter_context(open_backend(config, display.note, worker)), display)
+            backend = stack.enter_context(open_backend(config, display.note, worker))
+            _train_rounds(run, backend, display, watch.on_round)
         else:
             display.note(f"Nothing to do: all {config.num_rounds} rounds are done; --num-rounds may ask for more")
-    return _finish(run)
+    return _draw(run)
 
 
-def _train_rounds(run: Run, backend: Backend, display: RoundDisplay) -> None:
+def _train_rounds(run: Run, backend: Backend, display: RoundDisplay, on_round: OnRound | None) -> None:
     """The rounds that are left; however they end, the user learns how to go on."""
-    stopped = run.folder / "stopped.txt"
-    stopped.unlink(missing_ok=True)
-    (run.folder / CONFUSION).unlink(missing_ok=True)  # of fewer rounds
+    stopped, num_rounds = run.folder / "stopped.txt", run.config.num_rounds
+    for path in (stopped, *_results(run)):  # of fewer rounds
+        path.unlink(missing_ok=True)
     counts = class_counts(run.config)
     if counts is not None:
         write_text(run.folder / "partition.json", json.dumps(counts))
@@ -85,10 +97,15 @@ def _train_rounds(run: Run, backend: Backend, display: RoundDisplay) -> None:
             for record, state in loop.run(run.config, run.state, traced, run.store):
                 run.add(record, state)
                 display.show(run.lines[-1])
-                if interrupts.asked and state.rounds_done < run.config.num_rounds:
+                enough = on_round is not None and on_round(copy.deepcopy(run.lines[-1])) is False
+                if state.rounds_done < num_rounds and (enough or interrupts.asked):
                     run.save()
-                    interrupts.stop()
-            _write_confusion(run, backend, counts)
+                    if interrupts.asked:
+                        interrupts.stop()
+                    write_text(stopped, "on_round")
+                    break
+            if run.state.rounds_done == num_rounds:
+                _write_results(run, backend)
             run.finish()
     except BaseException as error:
         display.note(run.resume_command())
@@ -116,17 +133,33 @@ class _Traced:
         return ProfileTask(task, self._folder)
 
 
-def _lacks_confusion(run: Run) -> bool:
-    """Whether the confusion matrix of the global model is still to be written."""
-    return run.config.has_global_model and not (run.folder / CONFUSION).exists()
+def _results(run: Run) -> list[Path]:
+    """What is made of the final global model, if there is one."""
+    if not run.config.has_global_model:
+        return []
+    best = [run.check_pts / checkpoint.BEST_MODEL] if run.config.keep_best else []
+    return [run.folder / CONFUSION, run.check_pts / checkpoint.MODEL, *best]
 
 
-def _write_confusion(run: Run, backend: Backend, counts: Mapping[str, Any] | None) -> None:
-    """Writes the confusion matrix of the final global model, if there is one."""
-    if run.config.has_global_model:
-        (matrix,) = backend.map([ConfusionTask(run.state.params)])
-        names = counts["class_names"] if counts else [str(number) for number in range(len(matrix))]
-        write_text(run.folder / CONFUSION, json.dumps({"class_names": names, "matrix": matrix.tolist()}))
+def _lacks_results(run: Run) -> bool:
+    """Whether something is still to be made of the final global model."""
+    return not all(path.exists() for path in _results(run))
+
+
+def _write_results(run: Run, backend: Backend) -> None:
+    """Writes the confusion matrix of the final global model, its file, and the best model's, where there are any."""
+    if not run.config.has_global_model:
+        return
+    (matrix,) = backend.map([ConfusionTask(run.state.params)])
+    names = run.data.class_names if run.data else [str(number) for number in range(len(matrix))]
+    write_text(run.folder / CONFUSION, json.dumps({"class_names": list(names), "matrix": matrix.tolist()}))
+    models = {checkpoint.MODEL: run.state.params.theta(run.config.l1_thres)}
+    if run.state.best is not None:
+        models[checkpoint.BEST_MODEL] = run.state.best.theta
+    for name, theta in models.items():
+        (content,) = backend.map([ModelTask(theta)])
+        with replacing(run.check_pts / name) as file:
+            file.write(content)
 
 
 def _check_output(path: Path) -> None:
@@ -150,10 +183,8 @@ def _check_partitions(run: Run, progress: Progress) -> None:
         )
 
 
-def _finish(run: Run) -> Path:
-    from fedmatch_tf.runs.curve import draw_curve  # matplotlib takes half a second to load
+def _draw(run: Run) -> Path:
+    from fedmatch_tf.runs.curve import draw_curve, title_of  # matplotlib takes half a second to load
 
-    config = run.config
-    title = f"{config.model} on {config.task}, {config.arch}, seed {config.seed}"
-    draw_curve(run.lines, title, run.folder / "curve.png")
+    draw_curve(run.lines, title_of(asdict(run.config)), run.folder / "curve.png")
     return run.folder

@@ -38,7 +38,7 @@ class RoundRecord(NamedTuple):
     task_step: int
     clients: tuple[ClientRecord, ...]
     global_test: Score  # mean over clients where they share nothing
-    global_valid: Score | None  # where it decides on lr
+    global_valid: Score | None  # where it decides on lr, or on which model is the best
     part_tests: Mapping[str, Score]  # with sigma only and with psi only, if the run asks for it
     server_valid: Score | None  # labels-at-server: after the server's own epochs
     server_test: Score | None

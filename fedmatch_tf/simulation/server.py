@@ -15,11 +15,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from fedmatch_tf.algorithms.algorithm import Algorithm, ServerState, Update
+from fedmatch_tf.algorithms.algorithm import Algorithm, Best, ServerState, Update
 from fedmatch_tf.config import Config
 from fedmatch_tf.core import schedule, seeding
 from fedmatch_tf.core.helpers import Neighbours, choose_helpers
-from fedmatch_tf.core.params import Params, hard_threshold
+from fedmatch_tf.core.params import Params
 from fedmatch_tf.core.schedule import Plateau, Visit
 from fedmatch_tf.simulation.crew import Crew, ToScore
 from fedmatch_tf.simulation.scoring import Scores, client_splits
@@ -145,17 +145,19 @@ def score(config: Config, crew: Crew, state: ServerState) -> Scores:
     """
     models = []
     if config.has_global_model:
-        splits: tuple[Split, ...] = ("test", "valid") if config.lr_signal == "server" else ("test",)
+        validated = config.keep_best or config.lr_signal == "server"
+        splits: tuple[Split, ...] = ("test", "valid") if validated else ("test",)
         models.append(ToScore(GLOBAL, state.params.theta(config.l1_thres), splits))
     if config.ablate_eval:
-        sigma, psi = state.params
-        models.append(ToScore(GLOBAL_SIGMA, sigma, ("test",)))
-        models.append(ToScore(GLOBAL_PSI, hard_threshold(psi, config.l1_thres), ("test",)))
+        models.append(ToScore(GLOBAL_SIGMA, state.params.sigma, ("test",)))
+        models.append(ToScore(GLOBAL_PSI, state.params.only_psi(config.l1_thres), ("test",)))
     return crew.score(state.rounds_done - 1, models, beside=_next_epoch(config, state))
 
 
 def end_round(config: Config, state: ServerState, results: Sequence[ClientResult], scores: Scores) -> ServerState:
-    """The state for the next round, its learning rates as this round's validations leave them."""
+    """The state for the next round: the best model so far, learning rates as this round's validations leave them."""
+    if config.keep_best:
+        state = state._replace(best=_better(config, state, scores[GLOBAL, "valid"].loss))
     if config.lr_signal == "server":
         return state._replace(plateau=next_lr(config, state.plateau, scores[GLOBAL, "valid"]))
     if not state.device_lrs:
@@ -169,6 +171,13 @@ def end_round(config: Config, state: ServerState, results: Sequence[ClientResult
         never_validated = before.lowest == float("inf")
         visits.append(Visit(device, never_validated, after.lr if after.lr != before.lr else None))
     return state._replace(device_lrs=schedule.device_rates(state.device_lrs, visits, config.lr))
+
+
+def _better(config: Config, state: ServerState, valid_loss: float) -> Best:
+    """The best model so far, after a round that ended with this validation loss; of equals, the first."""
+    if state.best is not None and state.best.valid_loss <= valid_loss:
+        return state.best
+    return Best(state.rounds_done - 1, valid_loss, state.params.theta(config.l1_thres))
 
 
 def next_lr(config: Config, plateau: Plateau, valid: Score | None) -> Plateau:

@@ -152,6 +152,12 @@ class ConfusionTask(NamedTuple):
     params: Params
 
 
+class ModelTask(NamedTuple):
+    """The model as a file: the bytes of a `.keras` file come back."""
+
+    theta: np.ndarray  # float32 [n]
+
+
 class ProfileTask(NamedTuple):
     """Run a task and write a trace of it."""
 
@@ -180,6 +186,8 @@ def name_of(task: Any) -> str:
         return f"round {task.round_num + 1}, {'validation' if task.split == 'valid' else 'test'} of {task.model}"
     if isinstance(task, ConfusionTask):
         return "confusion matrix"
+    if isinstance(task, ModelTask):
+        return "the trained model's file"
     if isinstance(task, ProfileTask):
         return name_of(task.task)
     return "starting weights" if isinstance(task, InitTask) else type(task).__name__

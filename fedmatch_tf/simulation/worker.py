@@ -20,7 +20,16 @@ from fedmatch_tf.simulation.client import Client
 from fedmatch_tf.simulation.evaluation import Evaluation
 from fedmatch_tf.simulation.inputs import read_kernels, read_probe
 from fedmatch_tf.simulation.server_epoch import train_epoch
-from fedmatch_tf.simulation.tasks import ClientTask, ConfusionTask, EvalTask, InitTask, ProfileTask, ServerTask, Start
+from fedmatch_tf.simulation.tasks import (
+    ClientTask,
+    ConfusionTask,
+    EvalTask,
+    InitTask,
+    ModelTask,
+    ProfileTask,
+    ServerTask,
+    Start,
+)
 
 CACHE_BYTES = 256 * 2**20  # of clients' images, in every worker
 
@@ -40,6 +49,7 @@ class Worker:
         self._model = networks.build_network(
             config.arch, shape, self._partitions.num_classes, config.decomposed, config.l1_thres, config.precision
         )
+        self._own_starts = networks.own_starts(self._model)  # now, while it is new
         strong_view = augment.identity if config.augment == "none" else augment.rand_augment(config.equalize)
         algorithm = make_algorithm(config)
         self._learner = make_learner(config, self._model, strong_view, algorithm.proximal_weight)
@@ -75,20 +85,26 @@ class Worker:
             return self._evaluation.confusion(task.params.theta(config.l1_thres))
         if isinstance(task, InitTask):
             return self._start()
+        if isinstance(task, ModelTask):
+            shape, num_classes = self._partitions.image_shape, self._partitions.num_classes
+            return networks.keras_file(config.arch, shape, num_classes, task.theta)
         if isinstance(task, ProfileTask):
             with tf.profiler.experimental.Profile(task.folder):
                 return self.run(task.task)
         raise TypeError(f"expected a task, received {type(task).__name__}")
 
     def _start(self) -> Start:
-        config, shapes = self._config, networks.kernel_shapes(self._model)
+        config, shapes, others = self._config, networks.kernel_shapes(self._model), self._own_starts
         if config.init_weights:
-            kernels = read_kernels(Path(config.init_weights), shapes, self._partitions.read)
+            all_shapes = [*shapes, *(value.shape for value in others)]
+            given = read_kernels(Path(config.init_weights), all_shapes, self._partitions.read)
+            kernels, others = given[: len(shapes)], given[len(shapes) :]
         elif config.init_draws == "original":
             kernels = networks.original_kernels(shapes, config.seed)
         else:
             kernels = networks.independent_kernels(shapes, seeding.stream(config.seed, "initial weights"))
-        return Start(tuple(kernels), networks.from_kernels(kernels, config.psi_factor, config.decomposed))
+        params = networks.from_kernels(kernels, config.psi_factor, config.decomposed, others)
+        return Start((*kernels, *others), params)
 
     @functools.cached_property
     def _server_data(self) -> Any:

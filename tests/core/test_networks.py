@@ -1,6 +1,9 @@
-"""The two networks: their size as the paper and the original have it, and parameters in and out as flat vectors."""
+"""Networks: their size as the papers have it, a user's own, and parameters in and out as flat vectors."""
 
 from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -36,19 +39,54 @@ def test_kernels_are_those_of_the_paper(arch: str, shapes: list[tuple[int, ...]]
 
 
 def small_params(model: object, seed: int = 0) -> Params:
-    rng = np.random.default_rng(seed)
-    return networks.from_kernels(
-        networks.independent_kernels(networks.kernel_shapes(model), rng), 0.2, networks.is_decomposed(model)
-    )
+    kernels = networks.independent_kernels(networks.kernel_shapes(model), np.random.default_rng(seed))
+    return networks.from_kernels(kernels, 0.2, networks.is_decomposed(model), networks.own_starts(model))
 
 
-@pytest.mark.parametrize("arch", ["resnet9", "alexnet"])
+def test_wide_resnet_and_resnet8_have_the_size_of_their_papers() -> None:
+    """By hand, without biases. A normalisation of c filters has a scale and an offset for each.
+
+    WRN-28-2: 16 x 27 at the start; in each of three groups a skip of 1 x 1 and eight kernels of 3 x 3; 128 x 10 last.
+    """
+    wide = networks.build_network("wrn28_2", (32, 32, 3), 10)
+    first, last = 27 * 16, 128 * 10
+    groups = sum(
+        a * b + 9 * (a * b + 7 * b * b) for a, b in ((16, 32), (32, 64), (64, 128))
+    )  # the skip; the first kernel of the group, then seven
+    norms = 2 * sum(a + 7 * b for a, b in ((16, 32), (32, 64), (64, 128))) + 2 * 128
+    params = small_params(wide)
+    assert (len(params.psi), len(params.sigma)) == (first + groups + last, first + groups + last + norms)
+    assert abs(len(params.sigma) - 1.47e6) < 2e4  # the 1.5 million of the papers
+    eight = networks.build_network("resnet8", (32, 32, 3), 10)
+    shapes = networks.kernel_shapes(eight)
+    assert len([shape for shape in shapes if shape[:2] == (3, 3)]) + 1 == 8  # convolutions, and the last layer
+    blocks = 2 * 2304 + (4608 + 9216 + 512) + (18432 + 36864 + 2048)
+    assert sum(int(np.prod(shape)) for shape in shapes) == 432 + blocks + 640
+
+
+@pytest.mark.parametrize("arch", ["wrn28_2", "resnet8"])
+def test_scales_and_offsets_belong_to_sigma_and_have_no_psi(arch: str) -> None:
+    model = networks.build_network(arch, (32, 32, 3), 10)
+    params = small_params(model)
+    tail = params.sigma[len(params.psi) :]
+    assert set(tail.tolist()) == {0.0, 1.0}
+    plain = small_params(networks.build_network(arch, (32, 32, 3), 10, decomposed=False))
+    np.testing.assert_allclose(plain.sigma[: len(params.psi)], 1.2 * params.sigma[: len(params.psi)], rtol=1e-6)
+    np.testing.assert_array_equal(plain.sigma[len(params.psi) :], tail)
+    moved = Params(params.sigma.copy(), params.psi)
+    moved.sigma[len(params.psi) :] = 0.5
+    networks.write(model, moved)
+    assert all((layer.gamma.numpy() == 0.5).all() for layer in model.layers if "group" in layer.name)
+    np.testing.assert_array_equal(networks.read(model).sigma, moved.sigma)
+
+
+@pytest.mark.parametrize("arch", ["resnet9", "alexnet", "wrn28_2", "resnet8"])
 def test_a_decomposed_network_computes_what_a_plain_one_does_with_the_sum(arch: str) -> None:
     decomposed = networks.build_network(arch, (32, 32, 3), 7)
     plain = networks.build_network(arch, (32, 32, 3), 7, decomposed=False)
     params = small_params(decomposed)
     networks.write(decomposed, params)
-    networks.write(plain, Params(params.sigma + params.psi, np.zeros(0, np.float32)))
+    networks.write(plain, Params(params.theta(), np.zeros(0, np.float32)))
     x = tf.random.stateless_uniform((3, 32, 32, 3), (1, 2))
     probs = decomposed(x, training=True)
     np.testing.assert_allclose(probs, plain(x), rtol=1e-4)
@@ -122,3 +160,67 @@ def test_the_originals_draw_is_one_seeded_initialiser_for_all_kernels(shapes: li
 def test_independent_kernels_of_one_shape_differ() -> None:
     first, second = networks.independent_kernels([(3, 3, 8, 8)] * 2, np.random.default_rng(0))
     assert (first != second).all()
+
+
+NETS = """
+import tensorflow as tf
+layers = tf.keras.layers
+
+def small(x, num_classes, conv, dense):
+    x = layers.LayerNormalization()(conv(8, 3, strides=2)(x))
+    return dense(num_classes)(layers.GlobalMaxPooling2D()(x))
+
+def with_batch_norm(x, num_classes, conv, dense):
+    return dense(num_classes)(layers.Flatten()(layers.BatchNormalization()(conv(4, 3)(x))))
+
+def with_its_own_kernel(x, num_classes, conv, dense):
+    return dense(num_classes)(layers.Flatten()(layers.DepthwiseConv2D(3)(x)))
+
+def without_ours(x, num_classes, conv, dense):
+    return layers.Dense(num_classes)(layers.Flatten()(x))
+
+def of_other_size(x, num_classes, conv, dense):
+    return dense(num_classes + 1)(layers.Flatten()(x))
+
+def broken(x, num_classes, conv, dense):
+    return conv("many", 3)(x)
+
+number = 3
+"""
+
+
+@pytest.fixture(scope="module")
+def own_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The name of a module with networks."""
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "own_networks_of_a_test.py").write_text(NETS)
+    sys.path.append(str(folder))
+    yield "own_networks_of_a_test"
+    sys.path.remove(str(folder))
+
+
+def test_a_users_network_exists_decomposed_and_plain(own_module: str) -> None:
+    model = networks.build_network(f"{own_module}:small", (20, 20, 3), 5)
+    assert networks.kernel_shapes(model) == [(3, 3, 3, 8), (8, 5)]
+    params = small_params(model)
+    assert (len(params.psi), len(params.sigma)) == (216 + 40, 216 + 40 + 16)
+    assert model(tf.zeros((2, 20, 20, 3))).shape == (2, 5)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("with_batch_norm", "BatchNormalization layer, whose statistics"),
+        ("with_its_own_kernel", r"another one of shape \[3, 3, 3, 1\]"),
+        ("without_ours", "found none of them"),
+        ("of_other_size", r"scores \[batch, 5\], received \[None, 6\]"),
+        ("broken", "could not be built for images"),
+        ("absent", "expected a function absent"),
+        ("number", "expected a function number in the module .*, found int"),
+    ],
+)
+def test_a_network_that_cannot_be_trained_apart_is_refused_with_the_reason(
+    name: str, message: str, own_module: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        networks.build_network(f"{own_module}:{name}", (20, 20, 3), 5)

@@ -30,6 +30,12 @@ def test_theta_is_sigma_plus_psi_without_its_small_elements() -> None:
     assert plain.theta(l1_thres=9.0) is plain.sigma
 
 
+def test_what_follows_the_kernels_has_no_psi() -> None:
+    params = Params(vector(1, 2, 7, 8), vector(0.5, 0.125))
+    assert params.theta(l1_thres=0.25).tolist() == [1.5, 2, 7, 8]
+    assert params.only_psi(l1_thres=0.25).tolist() == [0.5, 0, 7, 8]
+
+
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1, 5, 2**16 - 1, 2**16, 2**16 + 1, 2**17 + 7]), st.integers(1, 4))
 def test_blocks_change_nothing(seed: int, size: int, count: int) -> None:

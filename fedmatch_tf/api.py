@@ -1,0 +1,154 @@
+"""The front door: training from Python. The command line does its work with the same functions.
+
+Errors are exceptions: `ConfigError` for a setting that can't be used, `DataError` for data or files, `TrainingError`
+when training can't go on; `OSError` where the system refuses something. Ctrl-C raises KeyboardInterrupt when the round
+is done and saved. Nothing is printed unless `progress` asks for it; remarks go to the logger `fedmatch_tf`.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from data.errors import DataError
+from fedmatch_tf.config import Config, ConfigError, make_config
+from fedmatch_tf.report import outcome, results
+from fedmatch_tf.runs import training
+from fedmatch_tf.runs.display import progress_for
+from fedmatch_tf.runs.training import OnRound, Watch
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
+
+Shown = Literal[True, False, "notes"]
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """A run as its folder has it: plain data."""
+
+    folder: Path
+    rounds: list[dict[str, Any]]  # the objects of rounds.jsonl; docs/TRAINING.md says what they hold
+    settings: dict[str, Any]  # by the names that `train` takes
+    finished: bool
+    class_names: tuple[str, ...] = ()  # empty if the run has not recorded them
+
+    @property
+    def test_acc(self) -> float | None:
+        """Accuracy of the global model after the last round, from 0 to 1; None before the first round."""
+        return self.rounds[-1]["test_acc"] if self.rounds else None
+
+    def frame(self) -> pandas.DataFrame:
+        """The rounds as a pandas DataFrame, one row per round; `s2c` and `c2s` become columns such as `s2c.sum`."""
+        try:
+            import pandas
+        except ModuleNotFoundError as error:
+            raise ConfigError("frame: expected pandas, which is not installed here: pip install pandas") from error
+        return pandas.DataFrame([_flat(line) for line in self.rounds])
+
+    def plot(self) -> Figure:
+        """What curve.png shows: accuracy, pseudo-labels and costs over the rounds. A notebook draws it."""
+        from fedmatch_tf.runs.curve import curve, title_of
+
+        return curve(self.rounds, title_of(self.settings))
+
+    def __str__(self) -> str:
+        return outcome.describe(self.folder)
+
+
+def train(
+    task: str | Config,
+    *,
+    progress: Shown = False,
+    on_round: OnRound | None = None,
+    **settings: Any,
+) -> TrainingResult:
+    """Trains from the first round to the last.
+
+    Args:
+        task: such as `lc-biid-c10`, or a Config from `make_config`, which then has all settings.
+        progress: True shows rounds and remarks on stderr, `notes` remarks alone.
+        on_round: called after every round with its object of rounds.jsonl. If it returns False the run stops there,
+            and `resume` goes on with it.
+        settings: any setting by its name: `model`, `arch`, `num_rounds`, `seed`, ... `python main.py --help` has all.
+    """
+    if isinstance(task, Config) and settings:
+        raise ConfigError(f"expected a Config or settings by name, received a Config and {', '.join(settings)}")
+    config = task if isinstance(task, Config) else make_config(task, **settings)
+    with _signals_as_they_were():
+        return load_run(training.train(config, _watch(progress, on_round)))
+
+
+def resume(
+    run: str | Path, *, progress: Shown = False, on_round: OnRound | None = None, **settings: Any
+) -> TrainingResult:
+    """Goes on with a run where its last checkpoint is.
+
+    Args:
+        run: its folder, `<output-path>/logs/<name>`.
+        settings: `num_rounds` may grow, and settings of the machine may change; others must be as they were.
+    """
+    with _signals_as_they_were():
+        return load_run(training.resume(Path(run), settings, _watch(progress, on_round)))
+
+
+def load_run(run: str | Path) -> TrainingResult:
+    """A run from its folder, finished or not. Needs no TensorFlow."""
+    found = results.read(Path(run))
+    if found.state == results.UNREADABLE and not found.settings:
+        raise DataError(f"{run}: expected the folder of a run, <output-path>/logs/<name>: {found.remark}")
+    names = (found.confusion or found.partition or {}).get("class_names", ())
+    finished = found.state == results.FINISHED
+    rounds = [dict(line) for line in found.lines]
+    return TrainingResult(Path(run), rounds, dict(found.settings), finished, tuple(names))
+
+
+def load_model(run: str | Path, *, parts: Literal["theta", "sigma", "psi"] = "theta", decomposed: bool = False) -> Any:
+    """The run's global model after its last round: images float32 [n, h, w, c] in [0, 1] -> probabilities.
+
+    Args:
+        run: its folder, `<output-path>/logs/<name>`.
+        parts: the whole model, or one with sigma or psi alone.
+        decomposed: a tf.keras.Model of the decomposed layers, whose sigma and psi can be trained, instead of plain
+            ones.
+    """
+    from fedmatch_tf.trained.models import load
+
+    return load(Path(run), parts, decomposed)
+
+
+def _watch(progress: Shown, on_round: OnRound | None) -> Watch:
+    logger = logging.getLogger("fedmatch_tf")
+    return Watch(progress is not True, progress_for(progress is not True), None if progress else logger.info, on_round)
+
+
+@contextmanager
+def _signals_as_they_were() -> Iterator[None]:
+    """A run that is interrupted ignores signals while it clears up; its caller does not go on ignoring them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _flat(line: Mapping[str, Any]) -> dict[str, Any]:
+    """The line with a column for each part of a cost."""
+    flat: dict[str, Any] = {}
+    for name, value in line.items():
+        if isinstance(value, dict) and name != "helpers":
+            flat.update({f"{name}.{part}": each for part, each in value.items()})
+        else:
+            flat[name] = value
+    return flat

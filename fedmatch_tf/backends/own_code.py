@@ -1,0 +1,78 @@
+"""A user's own code: the network's module, found from the working directory wherever a worker runs, and his script."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from fedmatch_tf.config import ConfigError
+from fedmatch_tf.config.tables import is_own_network
+
+
+def check_script() -> None:
+    """Raises ConfigError if worker processes would run the user's script again: they load it, as they are spawned."""
+    frame = inspect.currentframe()
+    while frame is not None and (frame.f_globals.get("__name__"), frame.f_code.co_name) != ("__main__", "<module>"):
+        frame = frame.f_back
+    if frame is None:
+        return
+    try:
+        script = ast.parse(Path(frame.f_code.co_filename).read_text(encoding="utf-8"))
+    except (OSError, ValueError, SyntaxError):  # typed in, or a notebook: nothing that a worker could load
+        return
+    running = [part for part in script.body if part.lineno <= frame.f_lineno <= (part.end_lineno or part.lineno)]
+    if not any(isinstance(part, ast.If) and "__name__" in ast.unparse(part.test) for part in running):
+        raise ConfigError(
+            f"{frame.f_code.co_filename}, line {frame.f_lineno}: expected the training inside "
+            f'`if __name__ == "__main__":`, because worker processes load the script again and would train, too. '
+            f'Put it there, or use backend="inline"'
+        )
+
+
+def check(arch: str) -> None:
+    """Raises ConfigError unless the network's module can be imported; nothing is imported but its package."""
+    if is_own_network(arch):
+        _spec(arch.split(":")[0])
+
+
+def _spec(module: str) -> Any:
+    """Where the module is. The working directory is on the path of Python from now on; spawned workers inherit it."""
+    here = os.getcwd()  # noqa: PTH109, sys.path has texts
+    if here not in sys.path and "" not in sys.path:
+        sys.path.append(here)
+    try:
+        spec = find_spec(module)
+    except (ImportError, ValueError) as error:
+        raise ConfigError(f"--arch: {module} can't be imported: {error}") from error
+    if spec is None:
+        raise ConfigError(f"--arch: expected a module {module} in the working directory {here}, found none")
+    return spec
+
+
+@contextmanager
+def as_packages(arch: str) -> Iterator[list[str]]:
+    """Folders that bring the network's code to other machines, as Ray takes it: a package as it is.
+
+    A module that is a single file is made a package of that name.
+    """
+    if not is_own_network(arch):
+        yield []
+        return
+    top = arch.split(":")[0].split(".")[0]
+    spec = _spec(top)
+    if spec.submodule_search_locations:
+        yield [str(next(iter(spec.submodule_search_locations)))]
+        return
+    with tempfile.TemporaryDirectory(prefix="fedmatch-code-") as folder:
+        (Path(folder) / top).mkdir()
+        shutil.copy(spec.origin, Path(folder) / top / "__init__.py")
+        yield [str(Path(folder) / top)]

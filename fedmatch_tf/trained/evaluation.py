@@ -1,0 +1,41 @@
+"""--work-type evaluate: how good a run's model is, on its test set or on labelled images that a user gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from data.loader import load_test, open_partitions
+from data.readers import Progress
+from data.sources import read_labelled
+from fedmatch_tf.report import measures
+from fedmatch_tf.report.measures import Written
+from fedmatch_tf.trained import models
+from fedmatch_tf.trained.models import Predictor, Trained
+
+
+def evaluate(run: Path, source: str | None, output: Path, progress: Progress) -> Written:
+    """Writes evaluation.html, evaluation.json and figures.
+
+    Args:
+        source: labelled images, as --source takes them for training; None: the run's own test set.
+    """
+    found = models.read(run)
+    x, y, origin = _examples(found, source, progress)
+    predictor = Predictor(found)
+    parts = progress(predictor.batches(len(x)), 0, "Evaluating")
+    probs = np.concatenate([predictor.predict(x[rows]) for rows in parts])
+    measured = measures.measure(y, probs, found.data.class_names)
+    return measures.write(measured, f"{run}, on {origin}", output)
+
+
+def _examples(found: Trained, source: str | None, progress: Progress) -> tuple[np.ndarray, np.ndarray, str]:
+    """(images uint8, labels, what they are)."""
+    config, data = found.config, found.data
+    if source is not None:
+        size = data.image_shape[0]
+        x, y = read_labelled(Path(source), config.dataset, size, data.class_names, progress)
+        return x, y, source
+    test = load_test(open_partitions(Path(config.dataset_path), config.task))
+    return test.x, test.y.argmax(axis=1), f"the test set of {config.partition_folder}"

@@ -1,0 +1,111 @@
+"""The model of a run, from its checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from fedmatch_tf.backends import own_code
+from fedmatch_tf.backends.environment import set_variables
+from fedmatch_tf.config import Config, ConfigError
+from fedmatch_tf.core.params import Params
+from fedmatch_tf.runs import checkpoint, folders
+from fedmatch_tf.runs.partition_folder import DataAbout, data_about
+
+Parts = Literal["theta", "sigma", "psi"]
+
+
+class Trained(NamedTuple):
+    """A run's global model after its last round, without a network around it."""
+
+    config: Config
+    params: Params
+    data: DataAbout
+
+    def theta(self, parts: Parts = "theta") -> np.ndarray:
+        """The weights of a plain network; small elements of psi count as 0, as in every evaluation."""
+        if parts not in ("theta", "sigma", "psi"):
+            raise ConfigError(f"parts: expected theta, sigma or psi, received {parts!r}")
+        if parts != "theta" and not self.config.decomposed:
+            raise ConfigError(f"parts: {self.config.model} has one set of parameters; expected theta, received {parts}")
+        if parts == "sigma":
+            return self.params.sigma
+        return self.params.only_psi(self.config.l1_thres) if parts == "psi" else self.params.theta(self.config.l1_thres)
+
+
+def read(run: Path) -> Trained:
+    """What the run's newest checkpoint has of the global model; needs no TensorFlow."""
+    folder, check_pts = folders.both(run, "--run")
+    found = checkpoint.load_model(check_pts)
+    config = folders.config_of(found.settings, folder, "--run")
+    if not config.has_global_model:
+        raise ConfigError(f"--run: {config.model} has no global model: its clients share nothing")
+    if found.state.rounds_done == 0:
+        raise ConfigError(f"--run: expected a run with at least one round, received {folder}")
+    return Trained(config, found.state.params, found.data or data_about(config))
+
+
+def load(run: Path, parts: Parts = "theta", decomposed: bool = False) -> Any:
+    """The Keras model."""
+    found = read(run)
+    if not decomposed:
+        return _build(found, Params(found.theta(parts), _EMPTY))
+    if parts != "theta":
+        raise ConfigError(f"decomposed: such a model has both parts; expected parts theta, received {parts}")
+    if not found.config.decomposed:
+        raise ConfigError(f"decomposed: {found.config.model} has one set of parameters; leave it out")
+    return _build(found, found.params, decomposed=True)
+
+
+_EMPTY = np.zeros(0, np.float32)
+
+
+def _build(found: Trained, params: Params, decomposed: bool = False) -> Any:
+    """The network around these parameters."""
+    config, data = found.config, found.data
+    networks = _networks(config)
+    model = networks.build_network(config.arch, data.image_shape, len(data.class_names), decomposed, config.l1_thres)
+    networks.write(model, params)
+    return model
+
+
+def keras_file(found: Trained) -> bytes:
+    """The whole model as the bytes of a `.keras` file."""
+    networks, data = _networks(found.config), found.data
+    content: bytes = networks.keras_file(found.config.arch, data.image_shape, len(data.class_names), found.theta())
+    return content
+
+
+def _networks(config: Config) -> Any:
+    """The module, which loads TensorFlow: that takes seconds, and some variables must be set before."""
+    own_code.check(config.arch)
+    set_variables()
+    from fedmatch_tf.core import networks
+
+    return networks
+
+
+class Predictor:
+    """The run's whole model, for batches of uint8 images."""
+
+    def __init__(self, found: Trained) -> None:
+        self._model = _build(found, Params(found.theta(), _EMPTY))
+        from fedmatch_tf.core.evaluate import Evaluator
+
+        self._evaluator = Evaluator(self._model)
+        height, width, _ = found.data.image_shape
+        self.batch_size = max(1, PIXELS // (height * width))
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        """Probabilities float32 [n, classes] of images uint8 [n, h, w, c]."""
+        probs: np.ndarray = self._evaluator.predict(x).numpy()
+        return probs
+
+    def batches(self, num_images: int) -> list[slice]:
+        """The rows of each batch."""
+        return [slice(begin, begin + self.batch_size) for begin in range(0, num_images, self.batch_size)]
+
+
+PIXELS = 500 * 32 * 32  # of a batch

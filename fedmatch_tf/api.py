@@ -50,7 +50,7 @@ class TrainingResult:
         try:
             import pandas
         except ModuleNotFoundError as error:
-            raise ConfigError("frame: expected pandas, which is not installed here: pip install pandas") from error
+            raise ConfigError("frame: expected pandas, which is not installed: pip install 'pandas<3'") from error
         return pandas.DataFrame([_flat(line) for line in self.rounds])
 
     def plot(self) -> Figure:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 from pathlib import Path
 from typing import Any
 
@@ -361,7 +362,9 @@ def make_config(task: str, **given: Any) -> Config:
     given = {names.get(name, name): value for name, value in given.items()}
     unknown = sorted(set(given) - set(settings()))
     if unknown:
-        raise ConfigError(f"expected names of settings, received {', '.join(unknown)}")
+        close = difflib.get_close_matches(unknown[0], settings(), n=1)
+        meant = f"; did you mean {close[0]}?" if close else ""
+        raise ConfigError(f"expected names of settings, received {', '.join(unknown)}{meant}")
     for name in ("profile", "model"):  # they choose the table, so they are checked before it is used
         if name in given:
             check_value(flag(name), given[name], settings()[name])

@@ -7,7 +7,7 @@ from pathlib import Path
 from fedmatch_tf.config import Config
 from fedmatch_tf.report.paper import other_settings, reported
 from fedmatch_tf.report.results import read
-from fedmatch_tf.report.summary import returning_cost
+from fedmatch_tf.report.summary import best_validated, returning_cost
 from fedmatch_tf.runs.display import duration
 
 
@@ -22,6 +22,11 @@ def describe(folder: Path) -> str:
     megabytes = {way: sum(line[way]["bytes"] for line in lines) / len(lines) / 1e6 for way in ("s2c", "c2s")}
     last = lines[-1]["local_test_acc"]
     local = [] if last is None else [("mean of the clients", f"{100 * last:.2f} % at the end, after local training")]
+    chosen = best_validated(lines)
+    validated = []
+    if chosen is not None:
+        text = f"{100 * chosen['test_acc']:.2f} % in round {chosen['round'] + 1}, of the lowest validation loss"
+        validated = [("best model", f"{text}, {chosen['global_valid_loss']:.4f}")]
     cost = returning_cost(lines)
     returning = "" if cost is None else f" ({100 * cost:.0f} % without first visits)"
     value = reported(result.settings)
@@ -34,9 +39,10 @@ def describe(folder: Path) -> str:
         ("rounds", f"{len(lines)} of {config.clients_per_round} of {config.num_clients} clients"),
         (
             "test accuracy",
-            f"{100 * lines[-1]['test_acc']:.2f} % at the end, best {100 * best['test_acc']:.2f} % "
-            f"in round {best['round'] + 1}",
+            f"{100 * lines[-1]['test_acc']:.2f} % at the end, highest {100 * best['test_acc']:.2f} % "
+            f"in round {best['round'] + 1} (chosen on test data)",
         ),
+        *validated,
         *local,
         ("the paper", paper),
         *([("not the paper's", others)] if value is not None and (others := other_settings(config)) else []),

@@ -22,7 +22,8 @@ class Summary(NamedTuple):
 
     group: Group
     final: Mean | None  # percent
-    best: Mean | None  # percent
+    best: Mean | None  # percent: the highest of all rounds, chosen on test data
+    validated: Mean | None  # percent: of the model with the lowest validation loss, where that was measured
     local: Mean | None  # percent: mean of the clients after their training, in the last round
     s2c: Mean | None  # share of one parameter set, mean over rounds
     s2c_returning: Mean | None  # the same, mean over visits of clients that have been there before
@@ -57,6 +58,7 @@ def summarise(group: Group) -> Summary:
         group,
         final=mean([100 * lines[-1]["test_acc"] for lines in runs]),
         best=mean([100 * max(line["test_acc"] for line in lines) for lines in runs]),
+        validated=mean([100 * line["test_acc"] for lines in runs if (line := best_validated(lines)) is not None]),
         local=mean([100 * value for value in local if value is not None]),
         s2c=mean([_average(lines, "s2c", "sum") for lines in runs]),
         s2c_returning=mean([cost for lines in runs if (cost := returning_cost(lines)) is not None]),
@@ -65,6 +67,13 @@ def summarise(group: Group) -> Summary:
         minutes=mean([math.fsum(line["seconds"] for line in lines) / 60 for lines in runs]),
         paper=reported(group.settings),
     )
+
+
+def best_validated(lines: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The first round with the lowest validation loss of the global model; None where that was not measured."""
+    if not all("global_valid_loss" in line for line in lines):
+        return None
+    return min(lines, key=lambda line: float(line["global_valid_loss"]))
 
 
 def returning_cost(lines: Sequence[Mapping[str, Any]]) -> float | None:

@@ -7,6 +7,7 @@ import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,20 +50,20 @@ def predict(
     path = output or output_path / "predictions" / f"{datetime.now():%Y%m%d-%H%M%S}.csv"
     if path.is_dir():
         raise ConfigError(f"--output: expected a file to write, received the folder {path}")
-    predictor = Predictor(found)
+    names, predictor, count = found.data.class_names, Predictor(found), 0
+    shown = progress(files, len(files), "Predicting")
+    batches = _batches(shown, found.config.dataset, found.data.image_shape[0], predictor.batch_size, note)
+    first = next(batches, None)
+    if first is None:
+        raise DataError(f"--images: expected images that can be read; none of {len(files)} files is one")
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as file:
-        file.write(_row("file", "class", "probability", *(f"p_{name}" for name in found.data.class_names)))
-        count = 0
-        shown = progress(files, len(files), "Predicting")
-        for names, x in _batches(shown, found.config.dataset, found.data.image_shape, predictor.batch_size, note):
-            for name, probs in zip(names, predictor.predict(x)):
-                best = int(probs.argmax())
-                numbers = [f"{value:.6g}" for value in probs]
-                file.write(_row(name, found.data.class_names[best], numbers[best], *numbers))
-            count += len(names)
-        if not count:
-            raise DataError(f"--images: expected images that can be read; none of {len(files)} files is one")
+        file.write(_row("file", "class", "probability", *(f"p_{name}" for name in names)))
+        for batch, x in chain([first], batches):
+            for name, probs in zip(batch, predictor.predict(x)):
+                best, numbers = int(probs.argmax()), [f"{value:.6g}" for value in probs]
+                file.write(_row(name, names[best], numbers[best], *numbers))
+            count += len(batch)
     return Predicted(path, count, len(files) - count)
 
 
@@ -76,7 +77,7 @@ def _row(*cells: str) -> bytes:
 def _batches(
     files: Iterable[str],
     dataset: str,
-    shape: Sequence[int],
+    image_size: int,
     batch_size: int,
     note: Callable[[str], None],
 ) -> Iterator[tuple[list[str], np.ndarray]]:
@@ -85,7 +86,7 @@ def _batches(
     images: list[np.ndarray] = []
     for file in files:
         try:
-            images.append(read_image_like(dataset, Path(file), shape[0]))
+            images.append(read_image_like(dataset, Path(file), image_size))
         except DataError as error:
             note(f"skipped: {error}")
             continue

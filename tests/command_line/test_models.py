@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from fedmatch_tf.core.params import Params
 from fedmatch_tf.core.schedule import Plateau
 from fedmatch_tf.core.wire import Cost, Upload
 from tests.command_server import CommandServer
-from tests.conftest import ROOT, made_up_images, save_npz
+from tests.conftest import ROOT, assert_refused, made_up_images, run_main, save_npz
 
 TINY = (
     "--arch=alexnet",
@@ -164,7 +166,7 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
         source = ROOT / name
         (shutil.copytree if source.is_dir() else shutil.copy)(source, folder / name)
     page = (ROOT / "docs" / "METHODS.md").read_text()
-    learner, learner_entry, algorithm, algorithm_entry = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    learner, learner_entry, algorithm, algorithm_entry, _ = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (folder / "fedmatch_tf" / "learners" / "entropy.py").write_text(learner)
     (folder / "fedmatch_tf" / "algorithms" / "fedavgm.py").write_text(algorithm)
     models = folder / "fedmatch_tf" / "config" / "models.py"
@@ -215,3 +217,80 @@ def test_the_documented_algorithm_adds_nine_tenths_of_its_last_step() -> None:
     assert (first.params.sigma.tolist(), first.memory[0].tolist()) == ([3.0], [2.0])
     second = step(first, 3.5, 3.5)  # a step of 0.5, and 0.9 x 2
     assert second.params.sigma.tolist() == pytest.approx([5.3])
+
+
+def own_network(cwd: Path) -> tuple[str, ...]:
+    """The documented network in that directory, and the flags of a run with it."""
+    code = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "METHODS.md").read_text(), re.DOTALL)[4]
+    (cwd / "mynet.py").write_text(code)
+    x, y = made_up_images(150, num_classes=5, size=20)
+    save_npz(cwd / "own.npz", x, y)
+    others = [flag for flag in TINY if not flag.startswith(("--arch", "--backend", "--threads"))]
+    return ("--task=lc-biid-own", "--source=own.npz", "--arch=mynet:small", *others)
+
+
+def checkpoint(cwd: Path, run: str) -> Path:
+    return cwd / "outputs" / "check_pts" / Path(run).name
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_documented_network_trains_in_workers_goes_on_starts_others_and_is_exported(tmp_path: Path) -> None:
+    flags = own_network(tmp_path)
+    first = run_main(*flags, "--workers=2", "--threads-per-worker=1", cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    run = first.stdout.splitlines()[-1]
+    kernels = [(3, 3, 3, 32), (3, 3, 32, 64), (64, 5)]
+    norms = [(32,), (32,), (64,), (64,)]
+    with np.load(checkpoint(tmp_path, run) / "init.npz") as start:
+        assert [start[f"sigma_{n}"].shape for n in range(7)] == kernels + norms
+        assert [set(start[f"sigma_{n}"].tolist()) for n in range(3, 7)] == [{1.0}, {0.0}, {1.0}, {0.0}]
+    num_kernels, num_all = 864 + 18432 + 320, 864 + 18432 + 320 + 192
+    line = json.loads((tmp_path / run / "rounds.jsonl").read_text().splitlines()[0])
+    assert (line["s2c"]["sigma"], line["s2c"]["psi"]) == (1.0, pytest.approx(num_kernels / num_all))
+    assert line["s2c"]["bytes"] == 4 * (num_kernels + num_all)
+    with np.load(checkpoint(tmp_path, run) / "state.npz") as state:
+        assert (len(state["sigma"]), len(state["psi"])) == (num_all, num_kernels)
+        assert (state["sigma"][num_kernels:] != np.repeat([1.0, 0.0, 1.0, 0.0], [32, 32, 64, 64])).any(), "it learns"
+    going_on = run_main("--resume", run, "--num-rounds=3", "--quiet", cwd=tmp_path)
+    assert going_on.returncode == 0, going_on.stderr
+    assert run_main("--work-type=export", f"--run={run}", "--to=m.keras", cwd=tmp_path).returncode == 0
+    count = "import tensorflow as tf; print(tf.keras.models.load_model('m.keras').count_params())"
+    alone = [sys.executable, "-c", count]
+    counted = subprocess.run(alone, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert counted.stdout.split() == [str(num_all)]
+    weights = f"--init-weights={checkpoint(tmp_path, run) / 'init.npz'}"
+    other = run_main(*flags, "--model=fedavg-fixmatch", weights, "--backend=inline", "--num-rounds=1", cwd=tmp_path)
+    assert other.returncode == 0, other.stderr
+
+
+@pytest.mark.parametrize(
+    ("arch", "message"),
+    [
+        ("absent:small", "expected a module absent in the working directory"),
+        ("mynet:absent", "expected a function absent in the module mynet"),
+        ("no network", "expected a text that is resnet9, alexnet, wrn28_2, resnet8 or package.module:function"),
+        ("mynet:batch", "BatchNormalization layer"),
+    ],
+)
+def test_a_network_that_cannot_be_used_is_one_message(arch: str, message: str, tmp_path: Path) -> None:
+    flags = own_network(tmp_path)
+    with (tmp_path / "mynet.py").open("a") as file:
+        file.write("def batch(x, n, conv, dense):\n")
+        file.write("    return dense(n)(layers.Flatten()(layers.BatchNormalization()(x)))\n")
+    result = run_main(*flags, f"--arch={arch}", "--backend=inline", cwd=tmp_path)
+    assert_refused(result, message)
+    assert not (tmp_path / "outputs").exists()
+
+
+@pytest.mark.slow
+def test_a_network_of_ones_own_reaches_the_actors_of_ray(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed: pip install -r requirements-ray.txt")
+    flags = own_network(tmp_path)
+    sigmas = []
+    for backend in ("ray", "inline"):
+        result = run_main(*flags, f"--backend={backend}", "--threads-per-worker=1", cwd=tmp_path)
+        assert result.returncode == 0, result.stderr
+        with np.load(checkpoint(tmp_path, result.stdout.splitlines()[-1]) / "state.npz") as state:
+            sigmas.append(state["sigma"])
+    np.testing.assert_array_equal(*sigmas)

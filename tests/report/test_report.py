@@ -461,7 +461,7 @@ def test_fedmatch_comes_before_what_it_is_compared_with_which_is_in_the_order_of
 
 def test_a_runs_outcome_has_its_last_and_best_accuracy_beside_the_papers(tmp_path: Path) -> None:
     text = describe(write_run(tmp_path / "run", [0.1, 0.5, 0.25]))
-    assert "25.00 % at the end, best 50.00 % in round 2" in text
+    assert "25.00 % at the end, highest 50.00 % in round 2 (chosen on test data)" in text
     assert "52.13 ± 0.34 % (Table 1)" in text
     assert re.search(r"not the paper's +profile official, num-rounds 3", text)
     assert "133 % of one parameter set per round (100 % without first visits), 2.0 MB" in text  # 2, 1 and 1

@@ -32,7 +32,14 @@ from fedmatch_tf.simulation.store import Held
 from tests.conftest import ROOT, kill, session
 
 SETTINGS = {
-    "lc": ("task=lc-biid-digits", "num_rounds=8", "num_clients=6", "frac_clients=0.5", "helper_interval=2"),
+    "lc": (
+        "task=lc-biid-digits",
+        "num_rounds=8",
+        "num_clients=6",
+        "frac_clients=0.5",
+        "helper_interval=2",
+        "keep_best=1",
+    ),
     "ls": ("task=ls-simb-digits", "num_rounds=8", "num_steps=4", "num_clients=4", "helper_interval=2"),
 }
 

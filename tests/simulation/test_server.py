@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from fedmatch_tf.config import make_config
+from fedmatch_tf.core.params import Params
 from fedmatch_tf.simulation import server
+from fedmatch_tf.simulation.tasks import GLOBAL, Score
 
 CONFIG = make_config("lc-biid-c10")
 
@@ -33,3 +37,22 @@ def test_rounds_are_spread_evenly_over_streaming_steps() -> None:
     assert {server.task_step(CONFIG, r) for r in range(200)} == {0}
     short = make_config("lc-simb-fmnist", num_rounds=12)
     assert [server.task_step(short, r) for r in range(12)] == [0, 0, 1, 2, 3, 4, 5, 5, 6, 7, 8, 9]
+
+
+def test_the_best_model_is_the_first_of_the_lowest_validation_loss() -> None:
+    config = make_config("lc-biid-c10", keep_best=True)
+    state = server.initial_state(config, Params(np.zeros(1, np.float32), np.zeros(1, np.float32)))
+    kept = []
+    for round_num, loss in enumerate([3.0, 1.0, 2.0, 1.0, 0.5]):
+        params = Params(np.array([round_num], np.float32), np.array([0.25], np.float32))
+        state = state._replace(rounds_done=round_num + 1, params=params)
+        state = server.end_round(config, state, [], {(GLOBAL, "valid"): Score(loss, 0.0)})
+        assert state.best is not None
+        kept.append((state.best.round_num, state.best.valid_loss, state.best.theta.tolist()))
+    assert kept == [
+        (0, 3.0, [0.25]),
+        (1, 1.0, [1.25]),
+        (1, 1.0, [1.25]),
+        (1, 1.0, [1.25]),
+        (4, 0.5, [4.25]),
+    ]

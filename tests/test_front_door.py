@@ -1,0 +1,181 @@
+"""`import fedmatch_tf`: what a script or a notebook can do, and what it is told when it can't."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedmatch_tf as fm
+from tests.conftest import ROOT, made_up_images, save_npz
+from tests.report.test_report import line, write_run
+
+TINY: dict[str, Any] = {
+    "arch": "alexnet",
+    "image_size": 20,
+    "num_clients": 3,
+    "num_test": 20,
+    "num_valid": 20,
+    "labels_per_class": 2,
+    "num_rounds": 3,
+    "backend": "inline",
+    "threads_per_worker": 1,
+}
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Settings of a run that takes seconds, in a directory of its own."""
+    x, y = made_up_images(150, num_classes=5, size=20)
+    monkeypatch.chdir(tmp_path)
+    return {**TINY, "source": str(save_npz(tmp_path / "own.npz", x, y))}
+
+
+def python(script: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    (cwd / "script.py").write_text(script)
+    command = [sys.executable, "script.py"]
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(cwd), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=110, check=False)
+
+
+def test_a_run_from_python_says_nothing_and_gives_plain_data(
+    tiny: dict[str, Any], capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[dict[str, Any]] = []
+
+    def stop_after_two(record: dict[str, Any]) -> bool:
+        seen.append(record)
+        record["clients"] = "a hook may do what it likes with its copy"
+        return len(seen) < 2
+
+    handler = signal.getsignal(signal.SIGINT)
+    caplog.set_level(logging.INFO, "fedmatch_tf")
+    result = fm.train("lc-biid-own", on_round=stop_after_two, **tiny)
+    assert [record["round"] for record in seen] == [0, 1]
+    assert (len(result.rounds), result.finished) == (2, False)
+    assert "stopped by on_round" in str(fm.load_run(result.folder)) or (result.folder / "stopped.txt").exists()
+    result = fm.resume(result.folder, on_round=seen.append)
+    assert [record["round"] for record in seen] == [0, 1, 2]
+    assert result.finished
+    assert "Going on after 2 of 3 rounds" in caplog.text
+    lines = [json.loads(text) for text in (result.folder / "rounds.jsonl").read_text().splitlines()]
+    assert result.rounds == lines
+    assert result.test_acc == lines[-1]["test_acc"]
+    assert result.class_names == ("0", "1", "2", "3", "4")
+    assert (result.settings["num_rounds"], result.settings["arch"]) == (3, "alexnet")
+    assert capfd.readouterr() == ("", "")
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert fm.load_run(str(result.folder)) == result
+    assert "3 of 3 of 3 clients" in str(result)
+
+
+def test_a_stopped_run_ends_as_an_unbroken_one(tiny: dict[str, Any]) -> None:
+    whole = fm.train("lc-biid-own", **tiny)
+    halves = fm.resume(fm.train("lc-biid-own", on_round=lambda record: False, **tiny).folder)
+
+    def weights(result: fm.TrainingResult) -> np.ndarray:
+        with np.load(result.folder.parent.parent / "check_pts" / result.folder.name / "state.npz") as state:
+            return np.concatenate([state["sigma"], state["psi"]])
+
+    np.testing.assert_array_equal(weights(whole), weights(halves))
+
+
+def test_a_hook_that_raises_leaves_a_run_that_can_go_on(tiny: dict[str, Any]) -> None:
+    def fail(record: dict[str, Any]) -> None:
+        raise LookupError("the user's own")
+
+    with pytest.raises(LookupError, match="the user's own"):
+        fm.train("lc-biid-own", on_round=fail, **tiny)
+    (folder,) = Path("outputs/logs").iterdir()
+    assert len(fm.resume(folder).rounds) == 3
+
+
+def test_training_in_a_thread_works_without_signals(tiny: dict[str, Any]) -> None:
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(fm.train("lc-biid-own", **{**tiny, "num_rounds": 1})))
+    thread.start()
+    thread.join()
+    assert results[0].finished
+
+
+def test_mistakes_are_exceptions_with_a_message(tiny: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(fm.ConfigError, match="--lr: expected a number greater than 0"):
+        fm.train("lc-biid-digits", lr=-1.0)
+    with pytest.raises(fm.ConfigError, match=r"received num_round; did you mean num_rounds\?"):
+        fm.make_config("lc-biid-digits", num_round=3)
+    with pytest.raises(fm.ConfigError, match="a Config and lr"):
+        fm.train(fm.make_config("lc-biid-digits"), lr=0.1)
+    with pytest.raises(fm.DataError, match="nothing"):
+        fm.train("lc-biid-own", source=str(tmp_path / "absent"))
+    with pytest.raises(fm.DataError, match="expected the folder of a run"):
+        fm.load_run(tmp_path / "absent")
+    with pytest.raises(fm.ConfigError, match="expected the folder of a run"):
+        fm.load_model(tmp_path)
+    with pytest.raises(fm.TrainingError, match="finite"):
+        fm.train("lc-biid-own", **{**tiny, "lr": 1e30})
+    with pytest.raises(AttributeError, match="no attribute 'fit'"):
+        _ = fm.fit  # type: ignore[attr-defined]
+
+
+def test_a_frame_has_a_column_for_each_part_and_says_if_pandas_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = fm.load_run(write_run(tmp_path / "logs" / "run", [0.25, 0.5]))
+    frame = result.frame()
+    assert frame["test_acc"].tolist() == [0.25, 0.5]
+    assert frame["s2c.sum"].tolist() == [line(n, 0.5)["s2c"]["sum"] for n in range(2)]
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(fm.ConfigError, match="pip install 'pandas<3'"):
+        result.frame()
+
+
+def test_a_plot_is_a_figure_that_a_notebook_shows(tmp_path: Path) -> None:
+    figure = fm.load_run(write_run(tmp_path / "logs" / "run", [0.25, 0.5])).plot()
+    assert [axes.get_title() for axes in figure.axes] == ["test accuracy", "pseudo-labels", "communication cost"]
+    (curve,) = figure.axes[0].get_lines()
+    assert list(curve.get_ydata()) == [25.0, 50.0]
+    assert figure._repr_png_()[1:4] == b"PNG"  # type: ignore[attr-defined]
+
+
+def test_neither_the_import_nor_a_finished_run_loads_tensorflow(tmp_path: Path) -> None:
+    write_run(tmp_path / "logs" / "run", [0.25, 0.5])
+    script = """
+import sys
+import fedmatch_tf as fm
+assert not {"numpy", "matplotlib", "tensorflow"} & set(sys.modules), "an import costs nothing"
+assert fm.load_run("logs/run").test_acc == 0.5
+fm.make_config("lc-biid-c10")
+assert "tensorflow" not in sys.modules
+"""
+    result = python(script, tmp_path)
+    assert result.returncode == 0, result.stderr
+
+
+GUARDED = """
+import fedmatch_tf as fm
+if __name__ == "__main__":
+    result = fm.train("lc-biid-digits", arch="alexnet", num_rounds=1, num_clients=2, frac_clients=0.5, workers=2)
+    print(len(result.rounds))
+"""
+
+
+def test_a_script_with_a_guard_trains_in_worker_processes(tmp_path: Path) -> None:
+    result = python(GUARDED, tmp_path)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "1\n", "")
+
+
+def test_a_script_without_a_guard_is_told_so_before_anything_starts(tmp_path: Path) -> None:
+    result = python(GUARDED.replace('if __name__ == "__main__":', "if True:"), tmp_path)
+    assert result.returncode == 1
+    error = result.stderr.splitlines()[-1]
+    assert "script.py, line 4: expected the training inside `if __name__" in error
+    assert 'backend="inline"' in error
+    assert not (tmp_path / "outputs").exists()

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from fedmatch_tf.runs.display import Progress
     from parser import Command
 
+if sys.version_info < (3, 10):  # its library has a module `parser`, which would hide ours from an installed command
+    sys.path.insert(0, str(Path(__file__).parent))
+
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 # Paths that a user can put right; any other error of the system, such as a full disk, is not his mistake.

@@ -122,7 +122,7 @@ def test_mistakes_are_exceptions_with_a_message(tiny: dict[str, Any], tmp_path: 
     with pytest.raises(fm.TrainingError, match="finite"):
         fm.train("lc-biid-own", **{**tiny, "lr": 1e30})
     with pytest.raises(AttributeError, match="no attribute 'fit'"):
-        _ = fm.fit  # type: ignore[attr-defined]
+        _ = fm.fit
 
 
 def test_a_frame_has_a_column_for_each_part_and_says_if_pandas_is_missing(
@@ -141,7 +141,7 @@ def test_a_plot_is_a_figure_that_a_notebook_shows(tmp_path: Path) -> None:
     figure = fm.load_run(write_run(tmp_path / "logs" / "run", [0.25, 0.5])).plot()
     assert [axes.get_title() for axes in figure.axes] == ["test accuracy", "pseudo-labels", "communication cost"]
     (curve,) = figure.axes[0].get_lines()
-    assert list(curve.get_ydata()) == [25.0, 50.0]
+    assert np.asarray(curve.get_ydata()).tolist() == [25.0, 50.0]
     assert figure._repr_png_()[1:4] == b"PNG"  # type: ignore[attr-defined]
 
 

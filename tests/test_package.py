@@ -1,0 +1,77 @@
+"""The project as a package: what an installation brings along, and the notebook."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedmatch_tf import __version__
+from tests.conftest import ROOT
+
+
+def test_every_folder_of_code_is_a_package_and_every_version_the_same() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    listed = re.findall(r'"([\w.]+)"', text.split("packages = [")[1].split("]")[0])
+    folders = {path.parent for top in ("data", "fedmatch_tf") for path in (ROOT / top).rglob("__init__.py")}
+    assert sorted(listed) == sorted(".".join(folder.relative_to(ROOT).parts) for folder in folders)
+    for path in re.findall(r'file = \["(.*?)"\]', text):
+        assert (ROOT / path).is_file()
+    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"\n## {__version__}\n" in (ROOT / "CHANGELOG.md").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_installed_command_works_from_anywhere(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    wanted = ("main.py", "parser.py", "pyproject.toml", "README.md", "LICENSE", "data", "fedmatch_tf")
+    source.mkdir()
+    for path in [*(ROOT / name for name in wanted), *ROOT.glob("requirements*.txt")]:
+        (shutil.copytree if path.is_dir() else shutil.copy)(path, source / path.name)
+    target = tmp_path / "installed"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(target), str(source)]
+    subprocess.run(pip, check=True, capture_output=True, text=True)
+    shutil.rmtree(source)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+
+    def fedmatch(*arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "PYTHONPATH": str(target), "KERAS_HOME": str(tmp_path)}
+        command = [sys.executable, str(target / "bin" / "fedmatch"), *arguments]
+        return subprocess.run(command, cwd=elsewhere, env=environment, capture_output=True, text=True, check=False)
+
+    assert fedmatch("--version").stdout == f"fedmatch_tf {__version__}\n"
+    tiny = ("--arch=alexnet", "--num-clients=2", "--num-rounds=1", "--workers=2", "--quiet")
+    trained = fedmatch("--task=lc-biid-digits", *tiny)
+    assert trained.returncode == 0, trained.stderr
+    report = fedmatch("--work-type", "report", "--runs", "outputs/logs/*", "--quiet")
+    assert report.returncode == 0, report.stderr
+    assert (elsewhere / report.stdout.splitlines()[-1] / "report.html").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import nbformat
+    from nbclient import NotebookClient
+
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    notebook = nbformat.read(ROOT / "examples" / "quickstart.ipynb", as_version=4)
+    assert not any(cell.get("outputs") for cell in notebook.cells), "outputs are not kept in the repository"
+    where = {"metadata": {"path": str(tmp_path)}}
+    NotebookClient(notebook, timeout=300, kernel_name="python3", resources=where).execute()
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    text = "".join(output.get("text", "") for output in outputs)
+    assert "test accuracy" in text
+    assert "fedavg-fixmatch" in text
+    assert any("image/png" in output.get("data", {}) for output in outputs), "the curves are drawn"
+    truth = re.search(r"truth +\[(.*)\]", text)
+    assert truth is not None
+    assert truth[1].split() == ["0", "1", "2", "3", "4", "5", "6", "7"]
+    assert (tmp_path / "two-methods.png").is_file()

@@ -1,4 +1,4 @@
-"""The house: eight rooms, and nobody uses a room that lies above his own (docs/ARCHITECTURE.md)."""
+"""The house: nine rooms, and nobody uses a room that lies above his own (docs/ARCHITECTURE.md)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-# make demo | test | lint | bench. Each makes .venv on first use; see tools/venv.sh for the choice of Python.
+# make demo | test | lint | bench | results. Each makes .venv on first use; see tools/venv.sh for the choice of Python.
 PY := .venv/bin/python
 PIP := $(PY) -m pip install -qq --disable-pip-version-check
 
-.PHONY: demo test lint bench format clean
+.PHONY: demo test lint bench results format clean
 
 demo: .venv/.run
 	$(PY) main.py --task lc-biid-digits --model fedmatch --arch alexnet --num-rounds 12 --frac-clients 0.5 --lr 5e-3
@@ -37,6 +37,10 @@ bench: .venv/.run
 	$(PY) -m benchmarks.plan
 	$(PIP) -r requirements-ray.txt
 	$(PY) -m benchmarks.transfer
+
+# Runs whose records are missing in results/ (hours: --list says how many), then docs/RESULTS.md. Goes on where it stopped.
+results: .venv/.run
+	$(PY) main.py --work-type reproduce --experiment evidence
 
 .venv/.run: requirements.txt tools/venv.sh
 	@test -x $(PY) || sh tools/venv.sh

@@ -1,12 +1,13 @@
-"""Every table and figure of the paper as a named list of runs."""
+"""Every table and figure of the paper as a named list of runs, and the runs whose records ship with the code."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from fedmatch_tf.config import Config, ConfigError, flag, make_config
+from fedmatch_tf.config import Config, ConfigError, changed_settings, flag, make_config
 from fedmatch_tf.config.models import learner_of
+from fedmatch_tf.config.resume import OF_MACHINE
 from fedmatch_tf.simulation.scoring import clients_test
 
 SSL = ("fedavg-uda", "fedprox-uda", "fedavg-fixmatch", "fedprox-fixmatch")
@@ -31,7 +32,49 @@ _LABELS = (
     *_runs(["lc-biid-c10"], ("fedprox-uda", "fedprox-fixmatch", "fedmatch")),
     {**_FEDMATCH, "no_decomposition": True},
 )
-EXPERIMENTS = {
+_ALEXNET = {"arch": "alexnet"}
+_ALEXNET_FEDMATCH = {**_FEDMATCH, **_ALEXNET}
+# What ships with this code as records, in the order in which it is run; some have seeds and profiles of their own.
+_EVIDENCE = (
+    Experiment(
+        "results-alexnet",
+        "AlexNet, `lc-biid-c10`: the paper's seven models",
+        (
+            *_runs(["lc-biid-c10"], ("fedmatch", *ALL[:-1]), arch="alexnet"),
+            {**_ALEXNET_FEDMATCH, "seed": 2},
+            {**_ALEXNET_FEDMATCH, "seed": 3},
+        ),
+    ),
+    Experiment(
+        "results-ablations",
+        "AlexNet, `lc-biid-c10`: FedMatch as the original's code has it, and without each of its two ideas",
+        (
+            _ALEXNET_FEDMATCH,
+            {**_ALEXNET_FEDMATCH, "profile": "official"},
+            {**_ALEXNET_FEDMATCH, "no_icc": True},
+            {**_ALEXNET_FEDMATCH, "no_decomposition": True},
+        ),
+    ),
+    Experiment(
+        "results-labels-at-server",
+        "AlexNet, `ls-biid-c10`: does naive semi-supervision collapse?",
+        _runs(["ls-biid-c10"], ("fedmatch", "fedavg-fixmatch", "fedavg-uda"), arch="alexnet"),
+    ),
+    Experiment(
+        "results-covid",
+        "AlexNet, COVID-19 radiography, both scenarios",
+        _runs(["lc-biid-covid", "ls-biid-covid"], ("fedmatch", "fedprox-fixmatch", "fedprox-uda"), arch="alexnet"),
+    ),
+    Experiment(
+        "results-streaming",
+        "AlexNet, streaming Fashion-MNIST, both scenarios",
+        _runs(["lc-simb-fmnist", "ls-simb-fmnist"], ("fedmatch", "fedprox-fixmatch"), arch="alexnet"),
+    ),
+    Experiment("results-imbalanced", "AlexNet, `lc-bimb-c10`", _runs(["lc-bimb-c10"], ("fedmatch",), arch="alexnet")),
+    Experiment("results-resnet9", "ResNet-9, `lc-biid-c10`", ({**_FEDMATCH, "profile": "official"},)),
+)
+EVIDENCE = tuple(experiment.name for experiment in _EVIDENCE)
+_PAPER = {
     experiment.name: experiment
     for experiment in (
         Experiment("batch", "Table 1: CIFAR-10, Batch-IID and Batch-NonIID, both scenarios", _runs(BATCH, ALL)),
@@ -90,6 +133,13 @@ EXPERIMENTS = {
         ),
     )
 }
+PAPER_EXPERIMENTS = tuple(_PAPER)
+_ALL_EVIDENCE = tuple({repr(run): run for experiment in _EVIDENCE for run in experiment.runs}.values())
+EXPERIMENTS = {
+    **_PAPER,
+    "evidence": Experiment("evidence", "the runs of docs/RESULTS.md, each with a seed of its own", _ALL_EVIDENCE),
+    **{experiment.name: experiment for experiment in _EVIDENCE},
+}
 
 
 def configs(name: str, seeds: int, given: Mapping[str, Any]) -> list[Config]:
@@ -100,15 +150,26 @@ def configs(name: str, seeds: int, given: Mapping[str, Any]) -> list[Config]:
     """
     if name not in EXPERIMENTS:
         raise ConfigError(f"--experiment: expected one of {', '.join(EXPERIMENTS)}; received {name}")
-    for fixed in ("task", "model", "seed"):
-        if fixed in given:
-            raise ConfigError(f"{flag(fixed)}: is decided by the experiment; use --seeds for the number of seeds")
+    for decided in ("task", "model", "seed"):
+        if decided in given:
+            raise ConfigError(f"{flag(decided)}: is decided by the experiment; use --seeds for the number of seeds")
+    fixed = name == "evidence" or name in EVIDENCE  # their runs say their seeds
     made = [
-        make_config(**{"profile": "paper", **run, **given, "seed": seed})
-        for seed in range(1, seeds + 1)
+        make_config(**{"profile": "paper", **run, **given, "seed": run.get("seed", seed)})
+        for seed in range(1, (1 if fixed else seeds) + 1)
         for run in EXPERIMENTS[name].runs
     ]
     return list(dict.fromkeys(made))
+
+
+def setting_texts(config: Config) -> list[str]:
+    """The settings of a run that are not its profile's, in words: what tells it from others of its task and model."""
+    left_out = OF_MACHINE | {"arch", "seed", "source"}
+    return [
+        name.replace("_", "-") + ("" if value is True else f" {value}")
+        for name, value in changed_settings(config).items()
+        if name not in left_out
+    ]
 
 
 GFLOP = {"resnet9": 0.76, "alexnet": 0.76 / 16, "wrn28_2": 0.42, "resnet8": 0.025}  # forward, one 32x32 image

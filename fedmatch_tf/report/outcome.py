@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedmatch_tf.config import Config
+from fedmatch_tf.report.evidence import beside
 from fedmatch_tf.report.paper import other_settings, reported
 from fedmatch_tf.report.results import read
 from fedmatch_tf.report.summary import best_validated, returning_cost
@@ -45,6 +46,7 @@ def describe(folder: Path) -> str:
         *validated,
         *local,
         ("the paper", paper),
+        *([("our own run", shipped)] if (shipped := beside(result.settings)) else []),
         *([("not the paper's", others)] if value is not None and (others := other_settings(config)) else []),
         (
             "cost to a client",

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from fedmatch_tf.config import Config, ConfigError, changed_settings, flag
-from fedmatch_tf.config.resume import INPUT_PATHS, MAY_CHANGE, OF_MACHINE, with_absolute_paths
-from fedmatch_tf.report import results
+from fedmatch_tf.config.resume import INPUT_PATHS, MAY_CHANGE, with_absolute_paths
+from fedmatch_tf.report import evidence, results
 from fedmatch_tf.report.build import report
 from fedmatch_tf.report.experiments import EXPERIMENTS, configs, hours
 from fedmatch_tf.report.outcome import describe
@@ -59,12 +59,17 @@ def command(config: Config) -> str:
 
 def find_run(config: Config) -> results.Result | None:
     """The run with these settings in its output folder that has got furthest; None if there is none."""
-    wanted = _identity(asdict(config))
+    wanted = results.identity(asdict(config))
     found = [
         results.read(folder) for folder in sorted((Path(config.output_path) / "logs").glob("*")) if folder.is_dir()
     ]
-    same = [result for result in found if result.settings and _identity(result.settings) == wanted and _usable(result)]
+    same = [result for result in found if results.identity(result.settings) == wanted and _usable(result)]
     return max(same, key=lambda result: len(result.lines), default=None)
+
+
+def _shipped_or_run(config: Config) -> results.Result | None:
+    """The record of a run that ships with the code, or the run itself."""
+    return evidence.find(config) or find_run(config)
 
 
 def _is_done(result: results.Result | None) -> bool:
@@ -77,19 +82,19 @@ def _usable(result: results.Result) -> bool:
     return _is_done(result) or (folder.parent.parent / "check_pts" / folder.name).is_dir()
 
 
-def _identity(settings: Mapping[str, Any]) -> dict[str, str]:
-    return {name: repr(value) for name, value in settings.items() if name not in OF_MACHINE}
-
-
 def reproduce(name: str, seeds: int, given: Mapping[str, Any], quiet: bool, progress: Progress) -> Path:
-    """Does the runs that are not done yet, goes on with those that were broken off, then reports on all."""
+    """Does the runs that are not done yet, goes on with those that were broken off, then reports on all.
+
+    Of the evidence, records in results/ are done already; new ones are added, and docs/RESULTS.md is made from them.
+    """
     from fedmatch_tf.runs.training import Watch, resume, train
 
-    runs, watch = plan(name, seeds, given), Watch(quiet, progress)
+    runs, watch, ships = plan(name, seeds, given), Watch(quiet, progress), name == "evidence"
+    find = _shipped_or_run if ships else find_run
     folders: list[str] = []
     for number, config in enumerate(runs, start=1):
-        existing = find_run(config)
-        left = sum(hours(run) for run in runs[number - 1 :] if not _is_done(find_run(run)))
+        existing = find(config)
+        left = sum(hours(run) for run in runs[number - 1 :] if not _is_done(find(run)))
         about = f"[{number} of {len(runs)}, about {duration(3600 * left)} left] {config.task} {config.model}"
         state = "done" if _is_done(existing) else "going on" if existing else "starting"
         print(f"{about}, seed {config.seed}: {state}", file=sys.stderr, flush=True)
@@ -101,6 +106,10 @@ def reproduce(name: str, seeds: int, given: Mapping[str, Any], quiet: bool, prog
             if not _is_done(existing):
                 how = {name: value for name, value in given.items() if name in MAY_CHANGE and name not in INPUT_PATHS}
                 print(describe(resume(Path(existing.folder), how, watch)))
+        if ships and evidence.find(config) is None:
+            evidence.keep(Path(folders[-1]), config)
+    if ships:
+        return evidence.write_page()
     return report(_literal(folders), Path(runs[0].output_path))
 
 

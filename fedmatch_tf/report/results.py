@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import glob
+import gzip
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +15,7 @@ from fedmatch_tf.config import MODELS, ConfigError, settings
 from fedmatch_tf.config.resume import OF_MACHINE, recorded_config
 
 FINISHED, PARTIAL, UNREADABLE, REPEATED = "finished", "partial", "unreadable", "repeated"
-BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+BROKEN = (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
 class Result(NamedTuple):
@@ -62,20 +64,19 @@ def _mark_repeated(results: Sequence[Result]) -> list[Result]:
     """Of runs with the same settings and seed, the one that has got furthest counts, the newest of equals."""
     best: dict[tuple[tuple[str, str], ...], Result] = {}
     for result in results:
-        if result.settings and len(result.lines) >= len(getattr(best.get(_key(result)), "lines", ())):
-            best[_key(result)] = result
+        if result.settings and len(result.lines) >= len(getattr(best.get(identity(result.settings)), "lines", ())):
+            best[identity(result.settings)] = result
     return [
         result
-        if not result.settings or best[_key(result)] is result
-        else result._replace(state=REPEATED, remark=f"same settings and seed as {best[_key(result)].name}")
+        if not result.settings or best[identity(result.settings)] is result
+        else result._replace(state=REPEATED, remark=f"same settings and seed as {best[identity(result.settings)].name}")
         for result in results
     ]
 
 
-def _key(result: Result, leave_out: frozenset[str] = frozenset()) -> tuple[tuple[str, str], ...]:
+def identity(settings: Mapping[str, Any], leave_out: frozenset[str] = frozenset()) -> tuple[tuple[str, str], ...]:
     """What tells runs apart: all settings but the machine's."""
-    names = sorted(set(result.settings) - OF_MACHINE - leave_out)
-    return tuple((name, repr(result.settings[name])) for name in names)
+    return tuple((name, repr(settings[name])) for name in sorted(set(settings) - OF_MACHINE - leave_out))
 
 
 def read(folder: Path) -> Result:
@@ -84,7 +85,7 @@ def read(folder: Path) -> Result:
         about = _settings(json.loads((folder / "config.json").read_text(encoding="utf-8"))["settings"])
     except BROKEN as error:
         return Result(str(folder), UNREADABLE, f"config.json: {_one_line(error)}", {}, [])
-    lines, problem = _read_rounds(folder / "rounds.jsonl", about["num_clients"])
+    lines, problem = _read_rounds(folder, about["num_clients"])
     wanted, state = about["num_rounds"], FINISHED
     if problem or len(lines) < wanted:
         state = PARTIAL if lines else UNREADABLE
@@ -111,11 +112,26 @@ _COSTS = ("sum", "sigma", "psi", "helpers", "bytes")
 _LARGEST = 1e12
 
 
-def _read_rounds(path: Path, num_clients: int) -> tuple[list[dict[str, Any]], str]:
+ROUNDS, ROUNDS_GZ = "rounds.jsonl", "rounds.jsonl.gz"
+MAX_BYTES = 200 * 2**20  # of all rounds
+
+
+def _text_of_rounds(folder: Path) -> str:
+    """The content of rounds.jsonl, which records that ship with the code have as gzip."""
+    if (folder / ROUNDS).exists() or not (folder / ROUNDS_GZ).exists():
+        return (folder / ROUNDS).read_text(encoding="utf-8")
+    with gzip.open(folder / ROUNDS_GZ) as file:
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"expected at most {MAX_BYTES // 2**20} MB")
+    return content.decode()
+
+
+def _read_rounds(folder: Path, num_clients: int) -> tuple[list[dict[str, Any]], str]:
     """(the rounds up to the first that can't be read, what was wrong)."""
     lines: list[dict[str, Any]] = []
     try:
-        text = path.read_text(encoding="utf-8")
+        text = _text_of_rounds(folder)
     except BROKEN as error:
         return lines, f"rounds.jsonl: {_one_line(error)}"
     for number, line in enumerate(text.splitlines()):
@@ -180,7 +196,7 @@ def group(results: Sequence[Result]) -> list[Group]:
     by_settings: dict[tuple[tuple[str, str], ...], list[Result]] = {}
     for result in results:
         if result.settings and result.state != REPEATED:
-            by_settings.setdefault(_key(result, frozenset({"seed"})), []).append(result)
+            by_settings.setdefault(identity(result.settings, frozenset({"seed"})), []).append(result)
     groups = [Group("", members[0].settings, members) for members in by_settings.values()]
     order = sorted(groups, key=_order)
     return [each._replace(label=_label(each, order)) for each in order]

@@ -1,0 +1,207 @@
+"""Records of runs that ship with the code, and the page that shows them: results/ and docs/RESULTS.md.
+
+A record is what a report needs of a finished run, without weights and without paths of the machine that made it.
+`report` and `compare` read it like any run's folder.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedmatch_tf.config import Config
+from fedmatch_tf.report import results
+from fedmatch_tf.report.experiments import EVIDENCE, EXPERIMENTS, configs, setting_texts
+from fedmatch_tf.report.paper import reported
+from fedmatch_tf.report.results import ROUNDS_GZ, Result
+from fedmatch_tf.report.summary import returning_cost
+from fedmatch_tf.report.tables import Table, markdown
+from fedmatch_tf.runs.atomic import replacing, write_text
+
+RESULTS, PAGE, FIGURES = Path("results"), Path("docs/RESULTS.md"), Path("docs/figures")
+COMMAND = "python main.py --work-type reproduce --experiment evidence"
+
+
+def record_name(config: Config) -> str:
+    """The folder of a run's record: what it is, in words."""
+    parts = [config.task, config.arch, config.model, config.profile, f"seed{config.seed}"]
+    return "-".join([*parts, *(text.replace(" ", "-") for text in setting_texts(config))])
+
+
+def find(config: Config, root: Path = Path()) -> Result | None:
+    """The record of a finished run with these settings; None if there is none."""
+    folder = root / RESULTS / record_name(config)
+    found = results.read(folder) if folder.is_dir() else None
+    if found is None or found.state != results.FINISHED:
+        return None
+    return found if results.identity(found.settings) == results.identity(asdict(config)) else None
+
+
+def keep(run: Path, config: Config, root: Path = Path()) -> Path:
+    """Makes a record of a finished run; returns its folder."""
+    folder = root / RESULTS / record_name(config)
+    about = json.loads((run / "config.json").read_text(encoding="utf-8"))
+    about["settings"].update({"dataset_path": "datasets", "output_path": "outputs"})
+    lines = (run / "rounds.jsonl").read_bytes()
+    about["machine"] = {"processor": _processor(), "system": platform.system()}
+    about["minutes"] = round(sum(json.loads(line)["seconds"] for line in lines.splitlines()) / 60, 1)
+    log = json.loads((run / "server.txt").read_text(encoding="utf-8"))
+    log["options"] = {}  # they are in config.json
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / "config.json", json.dumps(about, indent=1) + "\n")
+    with replacing(folder / ROUNDS_GZ) as file:
+        file.write(gzip.compress(lines, mtime=0))
+    write_text(folder / "server.txt", json.dumps(log) + "\n")
+    return folder
+
+
+def _processor() -> str:
+    """The processor's name, as Linux has it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
+
+
+class Row(NamedTuple):
+    """A run of an item, and its record if there is one."""
+
+    config: Config
+    record: Result | None
+
+
+def rows(item: str, root: Path = Path()) -> list[Row]:
+    """The runs of an item of the evidence."""
+    return [Row(config, find(config, root)) for config in configs(item, 1, {})]
+
+
+def write_page(root: Path = Path()) -> Path:
+    """Writes docs/RESULTS.md and its figures from the records; returns the page's path."""
+    (root / FIGURES).mkdir(parents=True, exist_ok=True)
+    for item in EVIDENCE:
+        runs = [row for row in rows(item, root) if row.record is not None]
+        if runs:
+            with replacing(root / FIGURES / f"{item}.png") as file:
+                _figure(item, runs).savefig(file, dpi=110, format="png")
+    write_text(root / PAGE, page(root))
+    return root / PAGE
+
+
+LEAD = f"""# Results
+
+What this code reaches beside the paper, from the records in `results/`, which have every round.
+This page is made from them by
+
+```
+{COMMAND}      # or: make results
+```
+
+which first does the runs that are missing, one after the other; each can be stopped and goes on.
+Accuracies are those of the global model on test data after the last round, and the mean of the last ten
+rounds; where the paper has the mean of the clients, it stands here as well (local). Costs are means over
+rounds, in per cent of one parameter set. One run each, of the seed that is named; the paper's values are
+means of three runs. Settings are the paper's (`--profile paper`) unless said.
+"""
+
+
+def page(root: Path = Path()) -> str:
+    """The text of docs/RESULTS.md: a function of the records and of the remarks beside them."""
+    parts = [LEAD]
+    for item in EVIDENCE:
+        parts += [f"## {EXPERIMENTS[item].what}\n", *_item(item, root)]
+    return "\n".join(parts)
+
+
+def _item(item: str, root: Path) -> Iterator[str]:
+    runs = rows(item, root)
+    done = [row for row in runs if row.record is not None]
+    if done:
+        yield f"![Test accuracy over the rounds](figures/{item}.png)\n"
+        yield markdown(_table(done))
+    missing = [row for row in runs if row.record is None]
+    if missing:
+        names = [f"{row.config.task} {_model(row.config)}{_seed(row.config)}" for row in missing]
+        yield f"Not run yet: {'; '.join(names)}.\n"
+    remarks = root / RESULTS / f"{item}.md"
+    if remarks.is_file():
+        yield remarks.read_text(encoding="utf-8")
+
+
+def _table(done: Sequence[Row]) -> Table:
+    cells = [_cells(config, record) for config, record in done if record is not None]
+    names = [name for name in cells[0] if any(row[name] for row in cells)]
+    return Table("results", "", names, [[row[name] for name in names] for row in cells])
+
+
+def _cells(config: Config, record: Result) -> dict[str, str]:
+    """A row of an item's table."""
+    lines, paper = record.lines, reported(record.settings)
+    accuracies = [100 * line[_measure(record)] for line in lines]
+    returning = returning_cost(lines)
+    cells = {
+        "task": config.task,
+        "model": _model(config),
+        "seed": str(config.seed),
+        "accuracy (%)": f"{accuracies[-1]:.2f}" + (" local" if paper is not None and paper.local else ""),
+        "last ten": f"{_mean(accuracies[-10:]):.2f}",
+        "paper": "",
+        "difference": "",
+        "S2C": f"{100 * _mean([line['s2c']['sum'] for line in lines]):.0f}",
+        "S2C without first visits": "" if returning is None else f"{100 * returning:.0f}",
+        "C2S": f"{100 * _mean([line['c2s']['sum'] for line in lines]):.0f}",
+        "paper S2C, C2S": "",
+        "minutes": f"{sum(line['seconds'] for line in lines) / 60:.0f}",
+    }
+    if paper is not None:
+        deviation = "" if paper.deviation is None else f" ± {paper.deviation:.2f}"
+        cells["paper"] = f"{paper.accuracy:.2f}{deviation}"
+        cells["difference"] = f"{accuracies[-1] - paper.accuracy:+.2f}"
+        if paper.s2c is not None and paper.c2s is not None:
+            cells["paper S2C, C2S"] = f"{100 * paper.s2c:.0f}, {100 * paper.c2s:.0f}"
+    return cells
+
+
+def _measure(record: Result) -> str:
+    """The accuracy that the paper has for such a run."""
+    paper = reported(record.settings)
+    return "local_test_acc" if paper is not None and paper.local else "test_acc"
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _model(config: Config) -> str:
+    """The model, and what of its settings is not the paper's."""
+    others = [] if config.profile == "paper" else [f"profile {config.profile}"]
+    return ", ".join([config.model, *others, *setting_texts(config)])
+
+
+def _seed(config: Config) -> str:
+    return f", seed {config.seed}" if config.seed != 1 else ""
+
+
+def _figure(item: str, runs: Sequence[Row]) -> Any:
+    from fedmatch_tf.report import plots  # matplotlib takes half a second to load
+
+    figure, axes = plots.new(EXPERIMENTS[item].what)
+    tasks = {row.config.task for row in runs}
+    for number, (config, record) in enumerate(runs):
+        assert record is not None
+        label = (f"{config.task} " if len(tasks) > 1 else "") + _model(config) + _seed(config)
+        values = [100 * line[_measure(record)] for line in record.lines]
+        plots.curve(axes, number, label, range(1, len(values) + 1), values)
+    plots.finish(axes, "round", "test accuracy, %")
+    return figure
+
+
+def beside(settings: Mapping[str, Any], root: Path = Path(__file__).parents[2]) -> str:
+    """What our own run of the same settings reached, in a few words; empty if none ships with the code."""
+    record = find(Config(**settings), root)
+    return "" if record is None else f"{100 * record.lines[-1]['test_acc']:.2f} % at the end (results/{record.name})"

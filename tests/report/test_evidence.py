@@ -1,0 +1,84 @@
+"""Records that ship with the code, and the page that is made from them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from fedmatch_tf.config import make_config
+from fedmatch_tf.report import evidence, results
+from fedmatch_tf.report.build import report
+from fedmatch_tf.report.experiments import EVIDENCE, configs
+from tests.conftest import ROOT
+from tests.report.test_report import write_run
+
+CONFIG = make_config("lc-biid-c10", arch="alexnet", profile="paper", num_rounds=3, output_path="/somewhere/else")
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Path:
+    """A record in a project of its own."""
+    settings = {name: value for name, value in asdict(CONFIG).items() if name != "num_rounds"}
+    run = write_run(tmp_path / "logs" / "run", [0.25, 0.5, 0.375], **settings)
+    (run / "server.txt").write_text(json.dumps({"scores": {"aggr_acc": [0.25]}, "options": {"log_dir": str(tmp_path)}}))
+    return evidence.keep(run, CONFIG, tmp_path)
+
+
+def test_a_record_is_small_names_no_machine_path_and_is_read_like_a_run(record: Path, tmp_path: Path) -> None:
+    assert record == tmp_path / "results" / "lc-biid-c10-alexnet-fedmatch-paper-seed1-num-rounds-3"
+    read = results.read(record)
+    assert (read.state, [line["test_acc"] for line in read.lines]) == ("finished", [0.25, 0.5, 0.375])
+    for path in record.iterdir():
+        content = path.read_bytes()
+        assert b"/somewhere" not in content
+        assert str(tmp_path).encode() not in content
+    about = json.loads((record / "config.json").read_text())
+    assert about["minutes"] == pytest.approx(sum(line["seconds"] for line in read.lines) / 60, abs=0.05)
+    assert set(about["machine"]) == {"processor", "system"}
+    found = evidence.find(CONFIG, tmp_path)
+    assert found is not None
+    other = make_config("lc-biid-c10", arch="alexnet", profile="paper", num_rounds=3, seed=2)
+    assert evidence.find(other, tmp_path) is None
+    assert "lc-biid-c10" in (report([str(record)], tmp_path) / "report.html").read_text()
+
+
+def test_a_record_of_other_settings_under_the_same_name_does_not_count(record: Path, tmp_path: Path) -> None:
+    about = json.loads((record / "config.json").read_text())
+    about["settings"]["lr"] = 0.5
+    (record / "config.json").write_text(json.dumps(about))
+    assert evidence.find(CONFIG, tmp_path) is None
+
+
+def test_a_damaged_record_is_no_result(record: Path, tmp_path: Path) -> None:
+    packed = record / "rounds.jsonl.gz"
+    content = packed.read_bytes()
+    for damaged in (content[:-9], content[:20], b"no gzip", b""):
+        packed.write_bytes(damaged)
+        assert evidence.find(CONFIG, tmp_path) is None
+        assert results.read(record).state == "unreadable"
+
+
+def test_a_run_tells_what_ours_of_the_same_settings_reached(record: Path, tmp_path: Path) -> None:
+    assert evidence.beside(asdict(CONFIG), tmp_path) == f"37.50 % at the end (results/{record.name})"
+    assert evidence.beside(asdict(make_config("lc-biid-c10")), tmp_path) == ""
+
+
+def test_every_run_of_the_evidence_has_a_name_of_its_own_and_its_seed() -> None:
+    runs = configs("evidence", 5, {})
+    assert len({evidence.record_name(config) for config in runs}) == len(runs)
+    assert sorted(config.seed for config in runs if config.seed > 1) == [2, 3]
+    assert {evidence.record_name(config) for item in EVIDENCE for config in configs(item, 1, {})} == {
+        evidence.record_name(config) for config in runs
+    }
+    assert all(config.arch == "alexnet" for config in runs[:-1])
+    assert (runs[-1].arch, runs[-1].profile, runs[-1].num_rounds) == ("resnet9", "official", 200)
+
+
+def test_the_page_is_what_the_records_give() -> None:
+    assert (ROOT / "docs" / "RESULTS.md").read_text() == evidence.page(ROOT), "make it anew with `make results`"
+    for path in (ROOT / "results").glob("*/*"):
+        assert path.stat().st_size < 150_000
+        assert b"/work/" not in path.read_bytes()

@@ -118,7 +118,7 @@ def use_model(command: Command, progress: Progress) -> int:
     if command.work_type == "evaluate":
         from fedmatch_tf.trained.evaluation import evaluate
 
-        done = evaluate(run, command.given.get("source"), output, progress)
+        done = evaluate(run, command.given.get("source"), output, progress, command.given.get("dataset_path"))
         print(done.text)
         print(done.folder)
     elif command.work_type == "predict":

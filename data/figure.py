@@ -72,8 +72,8 @@ def _streaming_figure(manifest: Manifest) -> Figure:
 
 
 def _other_sets(axis: Axes, manifest: Manifest) -> None:
-    owner = "each client" if manifest.spec.scenario == "lc" else "server"
-    sets = np.array([_counts(manifest, role)[0] for role in ("labeled", "valid", "test")])
+    owner = "all clients" if manifest.spec.scenario == "lc" else "server"
+    sets = np.array([_counts(manifest, role).sum(axis=0) for role in ("labeled", "valid", "test")])
     sizes = sets.sum(axis=1)
     _stack(axis, 100 * sets / sizes[:, np.newaxis], manifest)
     names = [f"labelled,\n{owner}\n{sizes[0]:,}", f"valid\n{sizes[1]:,}", f"test\n{sizes[2]:,}"]

@@ -17,9 +17,10 @@ from typing import NamedTuple
 import numpy as np
 
 from data import files, manifest
+from data.dealing import PartitionSpec
 from data.errors import DataError
 from data.manifest import REMAKE, FileRecord, Manifest, SourceRecord, read_manifest
-from data.partition import Partition, PartitionSpec, make_partition
+from data.partition import Partition, make_partition
 from data.readers import Progress, silent
 from data.sources import FILE_NAMES, Source
 
@@ -162,7 +163,8 @@ def _parts(spec: PartitionSpec, partition: Partition) -> Iterator[tuple[str, int
     yield "test", None, None, partition.test
     yield "valid", None, None, partition.valid
     for client, index in enumerate(partition.labeled):
-        yield "labeled", client if spec.scenario == "lc" else None, None, index
+        if len(index):
+            yield "labeled", client if spec.scenario == "lc" else None, None, index
     for client, steps in enumerate(partition.unlabeled):
         for step, index in enumerate(steps):
             yield "unlabeled", client, step if spec.kind == "simb" else None, index

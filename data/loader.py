@@ -28,6 +28,7 @@ class Partitions:
     num_classes: int
     image_shape: tuple[int, ...]
     files: dict[str, FileRecord] | None  # None: made by the original, so there is no manifest
+    labeled_clients: int | None = None  # so many of the clients have labels; None: all
     read: Callable[[Path], bytes] = Path.read_bytes  # a file's content, for those who read elsewhere than on this disk
 
 
@@ -36,7 +37,7 @@ class ClientData:
     """What one client holds at one streaming step."""
 
     client: int
-    labeled: Examples | None  # None in labels-at-server
+    labeled: Examples | None  # None in labels-at-server, and where only some clients have labels
     unlabeled: Examples
 
 
@@ -75,6 +76,7 @@ def open_partitions(dataset_path: Path, task: str) -> Partitions:
             found.num_classes,
             found.image_shape,
             found.files,
+            found.spec.labeled_clients,
         )
     return _scan(folder, scenario, kind, dataset)
 
@@ -106,9 +108,15 @@ def load_client(partitions: Partitions, client: int, step: int = 0) -> ClientDat
             f"{partitions.folder}: expected clients 0 to {partitions.num_clients - 1} and steps 0 to "
             f"{partitions.num_steps - 1}, received client {client}, step {step}"
         )
-    labeled = _load(partitions, "labeled", client) if partitions.scenario == "lc" else None
+    labeled = _load(partitions, "labeled", client) if _has_labels(partitions, client) else None
     unlabeled = _load(partitions, "unlabeled", client, step if partitions.kind == "simb" else None)
     return ClientData(client, labeled, unlabeled)
+
+
+def _has_labels(partitions: Partitions, client: int) -> bool:
+    if partitions.labeled_clients is None or partitions.files is None:
+        return partitions.scenario == "lc"
+    return files.file_name(partitions.dataset, "labeled", client) in partitions.files
 
 
 class ClientCache:

@@ -8,8 +8,8 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from data.dealing import PartitionSpec
 from data.errors import DataError
-from data.partition import PartitionSpec
 
 NAME = "manifest.json"
 VERSION = 1
@@ -82,6 +82,15 @@ def describe(manifest: Manifest) -> str:
         return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
     owner = "each client" if spec.scenario == "lc" else "the server"
+    if spec.labeled_clients is not None:
+        owner = f"each of {spec.labeled_clients} clients"
+    labels = f"{spec.labels_per_class} of each class"
+    if spec.labeled_fraction is not None:
+        labels = f"{100 * spec.labeled_fraction:g} % of each class in all"
+    if spec.alpha_labeled is not None:
+        labels += f", dealt by Dirichlet({spec.alpha_labeled:g})"
+    dealt = "" if spec.alpha is None else f", dealt by Dirichlet({spec.alpha:g})"
+    dealt += "" if spec.classes_per_client is None else f", of {spec.classes_per_client} classes"
     steps = f" and step ({spec.num_steps} steps)" if spec.kind == "simb" else ""
     shape = "x".join(str(size) for size in manifest.image_shape)
     return "\n".join(
@@ -89,8 +98,8 @@ def describe(manifest: Manifest) -> str:
             f"{spec.task}, seed {spec.seed}",
             f"  source      {source.origin}: {source.num_examples:,} images {shape}, {manifest.num_classes} classes",
             f"  clients     {spec.num_clients}",
-            f"  labelled    {sizes('labeled')} for {owner}, {spec.labels_per_class} of each class",
-            f"  unlabelled  {sizes('unlabeled')} for each client{steps}",
+            f"  labelled    {sizes('labeled')} for {owner}, {labels}",
+            f"  unlabelled  {sizes('unlabeled')} for each client{steps}{dealt}",
             f"  valid, test {sizes('valid')}, {sizes('test')}",
             f"  left out    {manifest.unused:,}",
         )
@@ -124,7 +133,13 @@ def read_manifest(folder: Path) -> Manifest:
 REMAKE = "Make the partitions again with --work-type gen_data --force"
 
 # What the types of our records' fields are called, and the values they admit.
-_ADMITS: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "bool": (bool,), "None": (type(None),)}
+_ADMITS: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "float": (float, int),
+    "bool": (bool,),
+    "None": (type(None),),
+}
 
 
 def _record(kind: Any, values: dict[str, Any]) -> Any:

@@ -8,33 +8,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from data.dealing import (
+    DEALERS,
+    LEAST,
+    LEAST_LABELED,
+    PartitionSpec,
+    consecutive,
+    draw_counts,
+    even_sizes,
+    stream,
+)
 from data.errors import DataError
-
-# Class shares of a client of type 0 for ten classes; type k is this rotated right by k.
-TEN_CLASS_SHARES = (0.50, 0.15, 0.03, 0.03, 0.03, 0.02, 0.03, 0.03, 0.03, 0.15)
-
-
-@dataclass(frozen=True)
-class PartitionSpec:
-    """What decides a partition, besides the images."""
-
-    scenario: str  # lc or ls
-    kind: str  # biid, bimb or simb
-    dataset: str  # c10, fmnist, covid, digits or own
-    num_clients: int
-    labels_per_class: int  # of each client (lc), of the server (ls)
-    num_test: int
-    num_valid: int
-    num_steps: int  # streaming parts per client; 1 for batch tasks
-    image_size: int
-    seed: int
-    unlabeled_per_client: int | None = None  # at most; None: as many as there are
-
-    @property
-    def task(self) -> str:
-        """The task's name, which is also its folder's."""
-        return f"{self.scenario}-{self.kind}-{self.dataset}"
-
 
 Split = tuple[np.ndarray, np.ndarray, np.ndarray]  # indices of train, test and validation examples
 
@@ -45,7 +29,7 @@ class Partition:
 
     test: np.ndarray
     valid: np.ndarray
-    labeled: tuple[np.ndarray, ...]  # one per client (lc), or the server's alone (ls)
+    labeled: tuple[np.ndarray, ...]  # one per client (lc; empty if it has no labels), or the server's alone (ls)
     unlabeled: tuple[tuple[np.ndarray, ...], ...]  # [client][step]
 
 
@@ -59,19 +43,38 @@ def make_partition(labels: np.ndarray, spec: PartitionSpec, groups: np.ndarray |
     check_sizes(len(labels), spec)
     train, test, valid = split(len(labels), spec, groups)
     by_class = [train[labels[train] == label] for label in range(num_classes)]
-    holders = spec.num_clients if spec.scenario == "lc" else 1
-    check_labels(by_class, spec, holders)
-
-    size = spec.labels_per_class
-    labeled = tuple(
-        shuffle(np.concatenate([index[c * size : (c + 1) * size] for index in by_class]), spec) for c in range(holders)
-    )
-    rest = [index[size * holders :] for index in by_class]
+    counts = labeled_counts(by_class, spec)
+    labeled = tuple(shuffle(index, spec) for index in consecutive(by_class, counts))
+    rest = [index[used:] for index, used in zip(by_class, counts.sum(axis=0))]
     check_unlabeled(rest, spec)
-    deal = deal_evenly if spec.kind == "biid" else deal_imbalanced
-    dealt = deal(rest, spec)
-    unlabeled = tuple(cut(shuffle(index, spec), spec, client) for client, index in enumerate(dealt))
+    dealt = DEALERS[spec.kind](rest, spec)
+    limit = spec.unlabeled_per_client
+    unlabeled = tuple(cut(shuffle(index, spec)[:limit], spec, client) for client, index in enumerate(dealt))
     return Partition(test, valid, labeled, unlabeled)
+
+
+def labeled_counts(by_class: Sequence[np.ndarray], spec: PartitionSpec) -> np.ndarray:
+    """Labelled examples of each class: of every client [clients, classes] (lc), of the server [1, classes] (ls)."""
+    if spec.scenario == "ls":
+        holders = np.array([0])
+    else:
+        number = spec.num_clients if spec.labeled_clients is None else spec.labeled_clients
+        if not 1 <= number <= spec.num_clients:
+            raise DataError(f"--labeled-clients: expected 1 to {spec.num_clients} of the clients, received {number}")
+        holders = np.sort(stream(spec, "labelled clients").permutation(spec.num_clients)[:number])
+    if spec.labeled_fraction is None:
+        totals = np.full(len(by_class), spec.labels_per_class * len(holders))
+    else:
+        totals = np.array([int(spec.labeled_fraction * len(index) + 1e-9) for index in by_class])
+    check_labels(by_class, totals, len(holders), spec)
+    if spec.alpha_labeled is None:
+        dealt = np.tile(totals // len(holders), (len(holders), 1))
+    else:
+        rng = stream(spec, "labelled examples")
+        dealt = draw_counts(rng, totals, len(holders), spec.alpha_labeled, LEAST_LABELED, "--alpha-labeled")
+    counts = np.zeros((1 if spec.scenario == "ls" else spec.num_clients, len(by_class)), np.int64)
+    counts[holders] = dealt
+    return counts
 
 
 def shuffle(index: np.ndarray, spec: PartitionSpec) -> np.ndarray:
@@ -110,61 +113,6 @@ def _split_groups(order: np.ndarray, groups: np.ndarray, sizes: Sequence[int]) -
     return train, test, valid
 
 
-def deal_evenly(by_class: Sequence[np.ndarray], spec: PartitionSpec) -> list[np.ndarray]:
-    """Client c gets the c-th equal slice of every class; what doesn't divide is left out."""
-    sizes = _even_sizes(by_class, spec)
-    return [
-        np.concatenate([index[c * size : (c + 1) * size] for index, size in zip(by_class, sizes)])
-        for c in range(spec.num_clients)
-    ]
-
-
-def _even_sizes(by_class: Sequence[np.ndarray], spec: PartitionSpec) -> list[int]:
-    """How many examples of each class a client gets."""
-    sizes = [len(index) // spec.num_clients for index in by_class]
-    if spec.unlabeled_per_client is None:
-        return sizes
-    return [min(size, spec.unlabeled_per_client // len(by_class)) for size in sizes]
-
-
-def deal_imbalanced(by_class: Sequence[np.ndarray], spec: PartitionSpec) -> list[np.ndarray]:
-    """Clients, one after the other, draw classes from their own distribution; an empty class gives nothing."""
-    wanted = sum(len(index) for index in by_class) // spec.num_clients
-    if spec.unlabeled_per_client is not None:
-        wanted = min(wanted, spec.unlabeled_per_client)
-    num_classes = len(by_class)
-    draw = np.random.RandomState(spec.seed)  # the original draws from this legacy generator
-    used = np.zeros(num_classes, np.int64)
-    dealt = []
-    for client in range(spec.num_clients):
-        classes = draw.choice(np.arange(num_classes), wanted, p=class_shares(num_classes, client))
-        counts = np.bincount(classes, minlength=num_classes)
-        dealt.append(np.concatenate([index[a : a + n] for index, a, n in zip(by_class, used, counts)]))
-        used += counts
-    return dealt
-
-
-def class_shares(num_classes: int, client: int) -> np.ndarray:
-    """The client's class distribution: one main class, its two neighbours, and the rest.
-
-    Ten classes: the original's table. Any other number keeps its shape: 0.5 for the main class, 0.15 for each of its
-    neighbours (the classes form a ring), the remaining 0.2 spread evenly. With three classes or fewer there is no rest,
-    and the shares are scaled to add up to 1.
-    """
-    if num_classes == len(TEN_CLASS_SHARES):
-        shares = np.array(TEN_CLASS_SHARES)
-    else:
-        shares = np.zeros(num_classes)
-        shares[0] += 0.5
-        if num_classes > 1:
-            shares[1] += 0.15
-            shares[-1] += 0.15
-        if num_classes > 3:
-            shares[2:-1] = 0.2 / (num_classes - 3)
-        shares /= shares.sum()
-    return np.roll(shares, client % num_classes)
-
-
 def cut(index: np.ndarray, spec: PartitionSpec, client: int) -> tuple[np.ndarray, ...]:
     """`num_steps` equal consecutive parts; what doesn't divide is left out."""
     size = len(index) // spec.num_steps
@@ -187,8 +135,18 @@ def check_sizes(num_examples: int, spec: PartitionSpec) -> None:
         )
 
 
-def check_labels(by_class: Sequence[np.ndarray], spec: PartitionSpec, holders: int) -> None:
-    """Raises unless every class has the labelled examples that are asked for."""
+def check_labels(by_class: Sequence[np.ndarray], totals: np.ndarray, holders: int, spec: PartitionSpec) -> None:
+    """Raises unless every class has the labelled examples that are asked for, and everyone gets some of them."""
+    if spec.labeled_fraction is not None:
+        least = 1 if spec.alpha_labeled is not None else holders
+        few = [label for label, total in enumerate(totals) if total < least]
+        if few:
+            raise DataError(
+                f"--labeled-fraction: expected at least {least} labelled examples of every class, one for each of "
+                f"{holders} who hold labels; {spec.labeled_fraction:g} x {len(by_class[few[0]])} of class {few[0]} are "
+                f"{totals[few[0]]}. Use a larger share, or fewer clients"
+            )
+        return
     need = spec.labels_per_class * holders
     short = [f"class {label} has {len(index)}" for label, index in enumerate(by_class) if len(index) < need]
     if short:
@@ -203,14 +161,16 @@ def check_unlabeled(by_class: Sequence[np.ndarray], spec: PartitionSpec) -> None
     """Raises unless every client can get an unlabelled example for each step."""
     total = sum(len(index) for index in by_class)
     if spec.kind == "biid":
-        total = spec.num_clients * sum(_even_sizes(by_class, spec))
-    need = spec.num_clients * spec.num_steps
+        total = spec.num_clients * sum(even_sizes(by_class, spec))
+    least = LEAST if spec.kind == "bdir" else 1
+    need = spec.num_clients * spec.num_steps * least
     if total < need:
         how = " that divide evenly by class" if spec.kind == "biid" else ""
         limit = spec.unlabeled_per_client
         limited = "" if limit is None else f" and with --unlabeled-per-client {limit}"
         raise DataError(
-            f"expected at least {spec.num_clients} clients x {spec.num_steps} steps = {need} unlabelled examples{how}; "
+            f"expected at least {spec.num_clients} clients x {spec.num_steps} steps"
+            f"{f' x {least}' if least > 1 else ''} = {need} unlabelled examples{how}; "
             f"{total} remain after {spec.num_test} test, {spec.num_valid} validation and the labelled ones{limited}. "
             f"Use fewer clients, fewer --labels-per-class, "
             f"{'' if limit is None else 'a larger --unlabeled-per-client, '}or smaller --num-test and --num-valid"

@@ -48,13 +48,17 @@ IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".ti
 _MAX_MEMBER = 1 << 30  # no file of a CIFAR-10 archive comes near a gigabyte
 
 
-def read(path: Path, image_size: int, progress: Progress = silent) -> Raw:
-    """Images and labels of a file or folder in any format we know, told apart by names inside it."""
+def read(path: Path, image_size: int, progress: Progress = silent, pad: bool = False) -> Raw:
+    """Images and labels of a file or folder in any format we know, told apart by names inside it.
+
+    Args:
+        pad: put image files of 28x28 into a black frame of 32x32 first.
+    """
     if not path.exists():
         raise DataError(f"{path}: expected a file or folder, found nothing there")
     try:
         if not path.is_file():
-            return _read_folder(path, image_size, progress)
+            return _read_folder(path, image_size, progress, pad)
         (raw,) = [_read_file(file) for file in progress([path], 0, f"Reading {path.name}")]
         return raw
     except DataError as error:
@@ -74,7 +78,7 @@ def _read_file(path: Path) -> Raw:
     raise DataError("expected .npz, .tar.gz or a folder")
 
 
-def _read_folder(path: Path, image_size: int, progress: Progress) -> Raw:
+def _read_folder(path: Path, image_size: int, progress: Progress, pad: bool) -> Raw:
     for folder in (path, path / "cifar-10-batches-py", path / "cifar-10-batches-bin"):
         if any((folder / name).is_file() for name in CIFAR_PYTHON):
             return read_cifar_python(_folder_members(folder))
@@ -83,7 +87,7 @@ def _read_folder(path: Path, image_size: int, progress: Progress) -> Raw:
     names = {name.name for name in path.iterdir()}
     if any(name in names or f"{name}.gz" in names for pair in IDX_PAIRS for name in pair):
         return read_idx(path)
-    return read_image_folder(path, image_size, progress)
+    return read_image_folder(path, image_size, progress, pad)
 
 
 def _folder_members(folder: Path) -> dict[str, bytes]:
@@ -231,7 +235,7 @@ def _idx_array(folder: Path, name: str, num_dims: int) -> np.ndarray:
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
 
 
-def read_image_folder(folder: Path, image_size: int, progress: Progress = silent) -> Raw:
+def read_image_folder(folder: Path, image_size: int, progress: Progress = silent, pad: bool = False) -> Raw:
     """One class a sub-folder (its images in it, or in its `images` folder), classes and files in order of name."""
     classes = {}
     for child in sorted(folder.iterdir()):
@@ -245,7 +249,7 @@ def read_image_folder(folder: Path, image_size: int, progress: Progress = silent
     files = [(file, label) for label, images in enumerate(classes.values()) for file in images]
     x = np.empty((len(files), image_size, image_size, 3), np.uint8)
     for i, (file, _) in enumerate(progress(files, len(files), "Reading images")):
-        x[i] = read_image(file, image_size)
+        x[i] = read_image(file, image_size, pad)
     return Raw(x, np.array([label for _, label in files], np.int64), "image folder", tuple(classes))
 
 

@@ -58,7 +58,8 @@ def load_source(dataset: str, source: str | None = None, image_size: int = 32, p
     if dataset == "digits" and source is None:
         return _finished(dataset, read_digits(), image_size, False, progress)
     if source is not None:
-        return _finished(dataset, readers.read(Path(source), image_size, progress), image_size, True, progress)
+        raw = readers.read(Path(source), image_size, progress, _is_framed(dataset))
+        return _finished(dataset, raw, image_size, True, progress)
     remarks: list[str] = []
     for place in places(dataset):
         remark = "nothing there"
@@ -191,7 +192,7 @@ def read_labelled(
     Class folders are matched by name, and a source may have fewer classes than the model; without names, labels are
     the model's class numbers.
     """
-    raw = readers.read(source, image_size, progress)
+    raw = readers.read(source, image_size, progress, _is_framed(dataset))
     if len(raw.y) == 0:
         raise DataError(f"{source}: expected images, received none")
     if raw.class_names:

@@ -2,7 +2,8 @@
 
 Errors are exceptions: `ConfigError` for a setting that can't be used, `DataError` for data or files, `TrainingError`
 when training can't go on; `OSError` where the system refuses something. Ctrl-C raises KeyboardInterrupt when the round
-is done and saved. Nothing is printed unless `progress` asks for it; remarks go to the logger `fedmatch_tf`.
+is done and saved. Nothing is printed unless `progress` asks for it; remarks go to the logger `fedmatch_tf`, faults that
+a run survives as warnings.
 """
 
 from __future__ import annotations
@@ -125,8 +126,8 @@ def load_model(run: str | Path, *, parts: Literal["theta", "sigma", "psi"] = "th
 
 
 def _watch(progress: Shown, on_round: OnRound | None) -> Watch:
-    logger = logging.getLogger("fedmatch_tf")
-    return Watch(progress is not True, progress_for(progress is not True), None if progress else logger.info, on_round)
+    logger = None if progress else logging.getLogger("fedmatch_tf")
+    return Watch(progress is not True, progress_for(progress is not True), logger, on_round)
 
 
 @contextmanager
@@ -140,7 +141,8 @@ def _signals_as_they_were() -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            if handler is not None:  # None: set by a library in C, which can't be set again from here
+                signal.signal(number, handler)
 
 
 def _flat(line: Mapping[str, Any]) -> dict[str, Any]:

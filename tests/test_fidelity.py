@@ -102,7 +102,7 @@ class Replay:
         self.results: list[dict[int, ClientResult]] = []
         self.server_results: list[ServerResult] = []
         self.rounds = []
-        worker = InlineBackend(partial(make_worker, config))
+        worker = InlineBackend(partial(make_worker, config)).__enter__()
         (start,) = worker.map([InitTask()])
         replay = self
 

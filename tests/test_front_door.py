@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -61,7 +62,10 @@ def test_a_run_from_python_says_nothing_and_gives_plain_data(
     result = fm.train("lc-biid-own", on_round=stop_after_two, **tiny)
     assert [record["round"] for record in seen] == [0, 1]
     assert (len(result.rounds), result.finished) == (2, False)
-    assert "stopped by on_round" in str(fm.load_run(result.folder)) or (result.folder / "stopped.txt").exists()
+    assert "2 of 3 rounds; stopped by on_round" in str(result)
+    assert fm.load_model(result.folder).count_params() > 0
+    models = result.folder.parent.parent / "check_pts" / result.folder.name
+    assert (models / "model.keras").exists(), "a run that was stopped has its model, too"
     result = fm.resume(result.folder, on_round=seen.append)
     assert [record["round"] for record in seen] == [0, 1, 2]
     assert result.finished
@@ -74,7 +78,7 @@ def test_a_run_from_python_says_nothing_and_gives_plain_data(
     assert capfd.readouterr() == ("", "")
     assert signal.getsignal(signal.SIGINT) is handler
     assert fm.load_run(str(result.folder)) == result
-    assert "3 of 3 of 3 clients" in str(result)
+    assert "3, each with 3 of 3 clients" in str(result)
 
 
 def test_a_stopped_run_ends_as_an_unbroken_one(tiny: dict[str, Any]) -> None:
@@ -86,6 +90,20 @@ def test_a_stopped_run_ends_as_an_unbroken_one(tiny: dict[str, Any]) -> None:
             return np.concatenate([state["sigma"], state["psi"]])
 
     np.testing.assert_array_equal(weights(whole), weights(halves))
+
+
+def test_numpys_false_stops_a_run_and_none_does_not(tiny: dict[str, Any]) -> None:
+    answers: list[Any] = [None, np.float64(0.25) > 0.5]
+    result = fm.train("lc-biid-own", on_round=lambda record: answers.pop(0), **tiny)
+    assert (len(result.rounds), answers) == (2, [])
+
+
+def test_an_inline_run_leaves_the_environment_as_it_was(tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    fm.train("lc-biid-own", **{**tiny, "num_rounds": 1})
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "3"
+    with pytest.raises(fm.ConfigError, match="--threads-per-worker: expected 7, but TensorFlow runs in this process"):
+        fm.train("lc-biid-own", **{**tiny, "threads_per_worker": 7})
 
 
 def test_a_hook_that_raises_leaves_a_run_that_can_go_on(tiny: dict[str, Any]) -> None:
@@ -121,6 +139,11 @@ def test_mistakes_are_exceptions_with_a_message(tiny: dict[str, Any], tmp_path: 
         fm.load_model(tmp_path)
     with pytest.raises(fm.TrainingError, match="finite"):
         fm.train("lc-biid-own", **{**tiny, "lr": 1e30})
+    run = fm.train("lc-biid-own", **{**tiny, "num_rounds": 1, "source": Path(tiny["source"])}).folder
+    with pytest.raises(fm.ConfigError, match=r"received num_round; did you mean num_rounds\?"):
+        fm.resume(run, num_round=2)
+    with pytest.raises(fm.ConfigError, match="--num-rounds: expected a whole number, received '2'"):
+        fm.resume(run, num_rounds="2")
     with pytest.raises(AttributeError, match="no attribute 'fit'"):
         _ = fm.fit
 
@@ -179,3 +202,20 @@ def test_a_script_without_a_guard_is_told_so_before_anything_starts(tmp_path: Pa
     assert "script.py, line 4: expected the training inside `if __name__" in error
     assert 'backend="inline"' in error
     assert not (tmp_path / "outputs").exists()
+
+
+@pytest.mark.parametrize(
+    ("script", "fine"),
+    [
+        ("def go():\n    check_script()\nif __name__ == '__main__':\n    go()\n", True),
+        ("try:\n    if __name__ == '__main__':\n        check_script()\nfinally:\n    pass\n", True),
+        ("import sys\nif __name__ != '__main__':\n    sys.exit()\ncheck_script()\n", True),
+        ("check_script()\n", False),
+        ("if __name__ == '__main__':\n    pass\ncheck_script()\n", False),
+        ("with open(__file__):\n    check_script()\n", False),
+    ],
+)
+def test_a_guard_is_recognised_wherever_it_stands(script: str, fine: bool, tmp_path: Path) -> None:
+    result = python(f"from fedmatch_tf.backends.own_code import check_script\n{script}", tmp_path)
+    assert (result.returncode == 0) == fine, result.stderr
+    assert fine or "expected the training inside" in result.stderr

@@ -48,7 +48,7 @@ def decide(config: Config) -> Config:
 def check_backend(config: Config) -> None:
     """Raises ConfigError if the run can't have what it asks for: a module, a GPU, a script that can be loaded again."""
     own_code.check(config.arch)
-    if config.backend == "process":
+    if config.backend == "process" or config.gpu is not None:  # processes are spawned
         own_code.check_script()
     if config.gpu is not None:
         with ProcessPoolExecutor(1, get_context("spawn")) as pool:
@@ -71,6 +71,5 @@ def open_backend(
         return RayBackend(config, worker, note)
     environments = [worker_variables(gpu, os.environ) for gpu in config.gpu or [None] * (config.workers or 1)]
     if config.backend == "inline":
-        os.environ.update(environments[0])
-        return InlineBackend(partial(worker, config))
+        return InlineBackend(partial(worker, config), environments[0])
     return ProcessBackend(partial(worker, config), environments, config.task_timeout, config.task_tries, note)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from fedmatch_tf.config import ConfigError
 
@@ -64,8 +65,7 @@ def prepare(threads: int | None = None) -> None:
     import tensorflow as tf
 
     if threads is not None:
-        tf.config.threading.set_intra_op_parallelism_threads(threads)
-        tf.config.threading.set_inter_op_parallelism_threads(1)
+        _use_threads(threads)
     gpus = tf.config.list_physical_devices("GPU")
     given = os.environ.get("CUDA_VISIBLE_DEVICES", "-1")
     if given not in ("", "-1") and not gpus:
@@ -73,5 +73,28 @@ def prepare(threads: int | None = None) -> None:
             f"expected GPU {given} of {platform.node()}, which was given to this worker, but TensorFlow finds no GPU "
             f"there. See docs/INSTALL.md for the GPU libraries; a Ray node without them is started with --num-gpus 0"
         )
-    for gpu in gpus:
-        tf.config.experimental.set_memory_growth(gpu, True)
+    grow_memory()
+
+
+def _use_threads(threads: int) -> None:
+    import tensorflow as tf
+
+    try:
+        tf.config.threading.set_intra_op_parallelism_threads(threads)
+        tf.config.threading.set_inter_op_parallelism_threads(1)
+    except RuntimeError as error:  # it has begun to work, with another number
+        now = tf.config.threading.get_intra_op_parallelism_threads()
+        raise ConfigError(
+            f"--threads-per-worker: expected {threads}, but TensorFlow runs in this process already, with "
+            f"{now or 'as many threads as there are cores'}. Use backend process, or train before anything else uses "
+            f"TensorFlow here"
+        ) from error
+
+
+def grow_memory() -> None:
+    """TensorFlow takes GPU memory as it needs it, not all of it at once; no effect once it has taken it."""
+    import tensorflow as tf
+
+    for gpu in tf.config.list_physical_devices("GPU"):
+        with suppress(RuntimeError):
+            tf.config.experimental.set_memory_growth(gpu, True)

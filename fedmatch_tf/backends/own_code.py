@@ -20,6 +20,8 @@ from fedmatch_tf.config.tables import is_own_network
 
 def check_script() -> None:
     """Raises ConfigError if worker processes would run the user's script again: they load it, as they are spawned."""
+    if getattr(sys.modules["__main__"], "__file__", None) is None:  # a notebook, or typed in: workers load nothing
+        return
     frame = inspect.currentframe()
     while frame is not None and (frame.f_globals.get("__name__"), frame.f_code.co_name) != ("__main__", "<module>"):
         frame = frame.f_back
@@ -29,8 +31,11 @@ def check_script() -> None:
         script = ast.parse(Path(frame.f_code.co_filename).read_text(encoding="utf-8"))
     except (OSError, ValueError, SyntaxError):  # typed in, or a notebook: nothing that a worker could load
         return
-    running = [part for part in script.body if part.lineno <= frame.f_lineno <= (part.end_lineno or part.lineno)]
-    if not any(isinstance(part, ast.If) and "__name__" in ast.unparse(part.test) for part in running):
+    guards = [part for part in ast.walk(script) if isinstance(part, ast.If) and "__name__" in ast.unparse(part.test)]
+    line = frame.f_lineno
+    inside = any(guard.lineno <= line <= (guard.end_lineno or line) for guard in guards)
+    behind = any(guard.lineno <= line and "!=" in ast.unparse(guard.test) for guard in guards)  # workers end there
+    if not inside and not behind:
         raise ConfigError(
             f"{frame.f_code.co_filename}, line {frame.f_lineno}: expected the training inside "
             f'`if __name__ == "__main__":`, because worker processes load the script again and would train, too. '
@@ -51,8 +56,8 @@ def _spec(module: str) -> Any:
         sys.path.append(here)
     try:
         spec = find_spec(module)
-    except (ImportError, ValueError) as error:
-        raise ConfigError(f"--arch: {module} can't be imported: {error}") from error
+    except Exception as error:  # a package runs its own code when it is imported
+        raise ConfigError(f"--arch: {module} can't be imported: {type(error).__name__}: {error}") from error
     if spec is None:
         raise ConfigError(f"--arch: expected a module {module} in the working directory {here}, found none")
     return spec

@@ -69,6 +69,12 @@ LEARNERS = {
         depends_on_end=False,
         passes=1.4,
     ),
+    "gpl": LearnerEntry(
+        "fedmatch_tf.learners.gpl:GPL",
+        defaults=MappingProxyType({"confidence": 0.85}),
+        depends_on_end=False,
+        passes=1.4,
+    ),
 }
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from fedmatch_tf.config.models import MODELS, algorithm_of, learner_of, parts_of
 from fedmatch_tf.config.rules import (
     ABOVE_ONE,
     ADDRESS,
+    BELOW_ONE,
     FRACTION,
     GPU_IDS,
     IMAGE_SIZE,
@@ -19,6 +22,7 @@ from fedmatch_tf.config.rules import (
     POSITIVE,
     PROBABILITY,
     SEED,
+    SHARE,
     ConfigError,
     Setting,
     check_together,
@@ -26,11 +30,15 @@ from fedmatch_tf.config.rules import (
     flag,
     parse_task,
 )
-from fedmatch_tf.config.tables import PROFILES, SMALLEST_IMAGE, defaults
+from fedmatch_tf.config.tables import DATASETS, KINDS, PROFILES, SCENARIOS, SMALLEST_IMAGE, defaults
 
 
 def _setting(kind: type, group: str, text: str, **more: Any) -> Any:
     return dataclasses.field(metadata={"setting": Setting(kind, group, text, **more)})
+
+
+def _one_of(names: Iterable[str]) -> str:
+    return "{" + ",".join(names) + "}"
 
 
 WORKED_ON: dict[str, Any] = {"may_change": True, "of_machine": True}  # where and how a run is worked on
@@ -49,7 +57,7 @@ MACHINE = "machine"
 class Config:
     """One run. Made by `make_config`, which fills what isn't given from the tables."""
 
-    task: str = _setting(str, WHAT, "{lc,ls}-{biid,bimb,simb}-{c10,fmnist,covid,digits,own}")
+    task: str = _setting(str, WHAT, f"{_one_of(SCENARIOS)}-{_one_of(KINDS)}-{_one_of(DATASETS)}")
     model: str = _setting(str, WHAT, "the model to train: an algorithm and a learner", choices=MODELS)
     arch: str = _setting(
         str, WHAT, f"network: {', '.join(SMALLEST_IMAGE)}, or package.module:function", rule=NETWORK, original="archi"
@@ -96,6 +104,27 @@ class Config:
         rule=POSITIVE,
         optional=True,
     )
+    labeled_fraction: float | None = _setting(
+        float,
+        DATA,
+        "share of each class that is labelled, of all training examples; unset: --labels-per-class",
+        rule=SHARE,
+        optional=True,
+    )
+    labeled_clients: int | None = _setting(
+        int, DATA, "so many clients have labels, the others none (lc); unset: all", rule=POSITIVE, optional=True
+    )
+    alpha: float = _setting(
+        float, DATA, "bdir: each class is dealt by Dirichlet(alpha); small: clients differ much", rule=POSITIVE
+    )
+    alpha_labeled: float | None = _setting(
+        float,
+        DATA,
+        "the same for labelled examples (lc); unset: as many of each class for every client",
+        rule=POSITIVE,
+        optional=True,
+    )
+    classes_per_client: int = _setting(int, DATA, "bshard: classes of a client's unlabelled examples", rule=POSITIVE)
     num_test: int = _setting(int, DATA, "examples set aside for testing", rule=POSITIVE)
     num_valid: int = _setting(int, DATA, "examples set aside for validation", rule=POSITIVE)
     num_steps: int = _setting(int, DATA, "parts in which a streaming client's unlabelled data arrive", rule=POSITIVE)
@@ -104,6 +133,9 @@ class Config:
     num_rounds: int = _setting(int, ROUNDS, "communication rounds", rule=POSITIVE)
     frac_clients: float = _setting(
         float, ROUNDS, "share of the clients that takes part in a round", rule=FRACTION, aliases=("frac_client",)
+    )
+    drop_rate: float = _setting(
+        float, ROUNDS, "probability that a client's update does not arrive, drawn per round and client", rule=BELOW_ONE
     )
     num_epochs_client: int = _setting(int, ROUNDS, "epochs of a client per round", rule=POSITIVE)
     num_epochs_server: int = _setting(int, ROUNDS, "epochs of the server per round (ls)", rule=NOT_NEGATIVE)
@@ -307,7 +339,7 @@ class Config:
 
     @property
     def kind(self) -> str:
-        """`biid`, `bimb` or `simb`."""
+        """`biid`, `bimb`, `bdir`, `bshard` or `simb`."""
         return self.task.split("-")[1]
 
     @property
@@ -356,8 +388,8 @@ class Config:
         return round(self.num_clients * self.frac_clients)
 
 
-def make_config(task: str, **given: Any) -> Config:
-    """A Config for the task: what is given, and the tables' values for the rest."""
+def by_name(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by the names that they have now, paths as texts; ConfigError if there is no such setting."""
     names = {alias: name for name, setting in settings().items() for alias in setting.aliases}
     given = {names.get(name, name): value for name, value in given.items()}
     unknown = sorted(set(given) - set(settings()))
@@ -365,6 +397,12 @@ def make_config(task: str, **given: Any) -> Config:
         close = difflib.get_close_matches(unknown[0], settings(), n=1)
         meant = f"; did you mean {close[0]}?" if close else ""
         raise ConfigError(f"expected names of settings, received {', '.join(unknown)}{meant}")
+    return {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in given.items()}
+
+
+def make_config(task: str, **given: Any) -> Config:
+    """A Config for the task: what is given, and the tables' values for the rest."""
+    given = by_name(given)
     for name in ("profile", "model"):  # they choose the table, so they are checked before it is used
         if name in given:
             check_value(flag(name), given[name], settings()[name])

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fedmatch_tf.config.models import learner_of
-from fedmatch_tf.config.record import Config, make_config, settings
-from fedmatch_tf.config.rules import ConfigError, flag
+from fedmatch_tf.config.record import Config, by_name, make_config, settings
+from fedmatch_tf.config.rules import ConfigError, check_value, flag
 
 MAY_CHANGE = frozenset(name for name, setting in settings().items() if setting.may_change)
 INPUT_PATHS = frozenset(name for name, setting in settings().items() if setting.input_path)
@@ -26,8 +26,9 @@ def recorded_config(values: Mapping[str, Any]) -> Config:
 def continued(recorded: Config, given: Mapping[str, Any]) -> Config:
     """The config of a run that goes on with these flags: machine settings may change, and there may be more rounds."""
     conflicts = []
-    given = _absolute(given)
+    given = _absolute(by_name(given))
     for name, value in given.items():
+        check_value(flag(name), value, settings()[name])
         before = getattr(recorded, name)
         more_rounds = name == "num_rounds" and value >= before and not _depends_on_end(recorded)
         other_gpus = name == "gpu" and before is not None

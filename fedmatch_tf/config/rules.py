@@ -45,6 +45,8 @@ class Setting(NamedTuple):
 POSITIVE = Rule("greater than 0", lambda value: value > 0)
 NOT_NEGATIVE = Rule("0 or greater", lambda value: value >= 0)
 FRACTION = Rule("greater than 0 and at most 1", lambda value: 0 < value <= 1)
+SHARE = Rule("greater than 0 and below 1", lambda value: 0 < value < 1)
+BELOW_ONE = Rule("0 or greater and below 1", lambda value: 0 <= value < 1)
 PROBABILITY = Rule("between 0 and 1", lambda value: 0 <= value <= 1)
 ABOVE_ONE = Rule("greater than 1", lambda value: value > 1)
 IMAGE_SIZE = Rule("from 8 to 1024", lambda value: 8 <= value <= 1024)
@@ -119,6 +121,15 @@ def _check_data(config: Config) -> None:
     smallest = SMALLEST_IMAGE.get(config.arch, 1)
     if config.image_size < smallest:
         raise ConfigError(f"--image-size: expected at least {smallest} for {config.arch}, received {config.image_size}")
+    if config.scenario == "ls" and (config.labeled_clients is not None or config.alpha_labeled is not None):
+        name = "labeled_clients" if config.labeled_clients is not None else "alpha_labeled"
+        raise ConfigError(
+            f"{flag(name)}: expected a task that begins with lc, received {config.task}: the server has all labels"
+        )
+    if config.labeled_clients is not None and config.labeled_clients > config.num_clients:
+        raise ConfigError(
+            f"--labeled-clients: expected at most the {config.num_clients} clients, received {config.labeled_clients}"
+        )
     if kind != "simb" and config.num_steps != 1:
         raise ConfigError(
             f"--num-steps: expected 1 unless the task is streaming (simb), received {config.num_steps} "
@@ -167,6 +178,8 @@ def _check_model(config: Config) -> None:
         )
     if config.has_global_model:
         return
+    if config.drop_rate:
+        raise ConfigError(f"--drop-rate: {config.model} sends nothing that could be lost; leave it out")
     if config.keep_best:
         raise ConfigError(f"--keep-best: {config.model} has no global model to keep; leave it out")
     if config.lr_signal == "server":
@@ -191,6 +204,9 @@ def without_effect(config: Config) -> set[str]:
     for entry in ALGORITHMS.values():
         names |= _own_settings(config, entry) - _own_settings(config, algorithm_of(config.model))
     names |= learner_of(config.model).ignores
+    names |= {"alpha"} if config.kind != "bdir" else set()
+    names |= {"classes_per_client"} if config.kind != "bshard" else set()
+    names |= {"labels_per_class"} if config.labeled_fraction is not None else set()
     if config.init_weights is not None:
         names |= {"init_draws"}
     if config.lr_signal == "server":

@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 SCENARIOS = {"lc": "labels-at-client", "ls": "labels-at-server"}
-KINDS = {"biid": "batch-IID", "bimb": "batch-NonIID", "simb": "streaming-NonIID"}
+KINDS = {
+    "biid": "batch-IID",
+    "bimb": "batch-NonIID",
+    "bdir": "batch, Dirichlet",
+    "bshard": "batch, a few classes per client",
+    "simb": "streaming-NonIID",
+}
 DATASETS = {
     "c10": "CIFAR-10",
     "fmnist": "Fashion-MNIST",
@@ -26,12 +32,18 @@ COMMON: dict[str, Any] = {
     "source": None,
     "dataset_path": "datasets",
     "unlabeled_per_client": None,
+    "alpha": 0.3,
+    "alpha_labeled": None,
+    "classes_per_client": 2,
+    "labeled_fraction": None,
+    "labeled_clients": None,
     "num_steps": 1,
     "image_size": 32,
     # rounds and batches
     "num_epochs_client": 1,
     "batch_size_unlabeled": None,
     "batch_size_test": 100,
+    "drop_rate": 0.0,
     "eval_clients": "auto",
     "labeled_acc": False,
     "keep_best": False,
@@ -40,7 +52,6 @@ COMMON: dict[str, Any] = {
     "lr_factor": 3.0,
     "lr_min": 1e-20,
     "lr_signal": "client",
-    "lr_memory": "client",
     "lr_devices": None,
     "lambda_s": 10.0,
     "augment": "randaugment",
@@ -121,6 +132,7 @@ BY_PROFILE: dict[str, dict[str, Any]] = {
         "icc_rows": "confident",
         "s2c_content": "full",
         "init_draws": "original",
+        "lr_memory": "device",
     },
     "paper": {
         "confidence": 0.85,
@@ -129,6 +141,7 @@ BY_PROFILE: dict[str, dict[str, Any]] = {
         "icc_rows": "all",
         "s2c_content": "counted",
         "init_draws": "independent",
+        "lr_memory": "client",
         "lr_patience": 5,
         "batch_size_unlabeled": 100,
     },

@@ -6,6 +6,7 @@ without bias. They are decomposed (sigma + psi) or plain, so one function says b
 
 from __future__ import annotations
 
+import traceback
 from importlib import import_module
 from typing import Any, Callable
 
@@ -86,11 +87,18 @@ def find(arch: str) -> NetworkFunction:
         return NETWORKS[arch]
     module, name = arch.split(":")
     try:
-        function = getattr(import_module(module), name)
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"--arch: {arch}: {error}. It is looked for in the working directory") from error
-    except AttributeError as error:
-        raise ConfigError(f"--arch: expected a function {name} in the module {module}, found none") from error
+        found = import_module(module)
+    except Exception as error:
+        raise ConfigError(f"--arch: the module {module} can't be imported: {told(error)}") from error
+    function = getattr(found, name, None)
     if not callable(function):
-        raise ConfigError(f"--arch: expected a function {name} in the module {module}, found {type(function).__name__}")
+        kind = "none" if function is None else type(function).__name__
+        raise ConfigError(f"--arch: expected a function {name} in the module {module}, found {kind}")
     return function  # type: ignore[no-any-return]
+
+
+def told(error: Exception) -> str:
+    """What went wrong in a user's code, and where."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0] if text else ''} ({last.filename}, line {last.lineno})"

@@ -45,10 +45,11 @@ def build_network(
         try:
             scores = function(image, num_classes, conv, dense)
             model = keras.Model(image, keras.layers.Softmax(dtype="float32")(scores), name=_model_name(arch))
-        except (TypeError, ValueError, AttributeError) as error:
+        except Exception as error:
             if arch in architectures.NETWORKS:
                 raise
-            raise ConfigError(f"--arch: {arch} could not be built for images {list(image_shape)}: {error}") from error
+            what = f"could not be built for images {list(image_shape)}"
+            raise ConfigError(f"--arch: {arch} {what}: {architectures.told(error)}") from error
     _check(model, arch, num_classes)
     return model
 
@@ -102,11 +103,21 @@ def _check(model: Any, arch: str, num_classes: int) -> None:
                 f"they would belong to neither labels (sigma) nor unlabelled images (psi), and to no client alone. "
                 f"Use GroupNormalization, as wrn28_2 does"
             )
+        if hasattr(layer, "_random_generator"):
+            raise ConfigError(
+                f"--arch: {arch} has a {type(layer).__name__} layer, whose draws follow from no seed of the run: "
+                f"results would depend on which worker trained a client. Leave it out"
+            )
     for variable in _others(model):
         if len(variable.shape) > 1:
             raise ConfigError(
                 f"--arch: expected kernels only in layers made by conv and dense, so that they exist decomposed; "
                 f"{arch} has another one of shape {list(variable.shape)}"
+            )
+        if np.ptp(variable.numpy()) > 0:
+            raise ConfigError(
+                f"--arch: expected scales and offsets that start at one value; {arch} has one of shape "
+                f"{list(variable.shape)} that starts at random"
             )
 
 
@@ -170,7 +181,13 @@ _EMPTY = np.zeros(0, np.float32)
 
 
 def write(model: Any, params: Params) -> None:
-    """Puts the parameters into the model."""
+    """Puts the parameters into the model; ConfigError if it is not the model that they are of."""
+    sizes = [sum(int(np.prod(part.shape)) for part in variables) for variables in (sigmas(model), psis(model))]
+    if sizes != [len(part) for part in params]:
+        raise ConfigError(
+            f"--arch: the network {model.name} has {sizes[0]} weights in sigma and {sizes[1]} in psi, but those given "
+            f"are {len(params.sigma)} and {len(params.psi)}. Has its code changed since the run?"
+        )
     for variables, vector in ((sigmas(model), params.sigma), (psis(model), params.psi)):
         begin = 0
         for variable in variables:
@@ -179,14 +196,31 @@ def write(model: Any, params: Params) -> None:
             begin = end
 
 
-def keras_file(arch: str, image_shape: Sequence[int], num_classes: int, theta: np.ndarray) -> bytes:
-    """A `.keras` file of the plain network with these weights, which Keras opens without this project."""
+def plain(arch: str, image_shape: Sequence[int], num_classes: int, theta: np.ndarray) -> Any:
+    """The plain network with these weights."""
     model = build_network(arch, image_shape, num_classes, decomposed=False)
     write(model, Params(theta, _EMPTY))
+    return model
+
+
+def keras_file(model: Any) -> bytes:
+    """The content of a `.keras` file, which Keras opens without this project."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.keras"
         model.save(path)
         return path.read_bytes()
+
+
+def check_file(arch: str, model: Any) -> None:
+    """Raises ConfigError unless Keras can write and read the network: better before the first round than at the end."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.keras"
+        try:
+            model.save(path)
+            keras.models.load_model(path)
+        except Exception as error:
+            what = "has a layer that Keras can't write to a file or read back"
+            raise ConfigError(f"--arch: {arch} {what}: {architectures.told(error)}") from error
 
 
 _LEFT_OF_DEVIATION = 0.87962566103423978  # what a normal cut off at two standard deviations has left of its deviation

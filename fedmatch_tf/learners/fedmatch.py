@@ -30,6 +30,8 @@ from fedmatch_tf.learners.learner import Batch, ClientStep, Terms, descend, grad
 class FedMatch:
     """Compiled steps on one decomposed model; without decomposition, both losses train the one set of parameters."""
 
+    uses_received = uses_partners = False
+
     def __init__(self, config: Config, model: Any, augment: Any, proximal_weight: float = 0.0) -> None:
         if proximal_weight:
             raise ValueError(f"expected an algorithm without a proximal term, received a weight of {proximal_weight}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from fedmatch_tf.core import losses
 from fedmatch_tf.learners.joint import JointLearner
 
 
@@ -16,12 +15,4 @@ class FixMatch(JointLearner):
         weak = tf.stop_gradient(self.predict(x))
         kept = tf.reduce_max(weak, axis=-1) >= self.config.confidence
         labels = tf.argmax(weak, axis=-1)
-        rows = tf.where(kept)[:, 0]
-
-        def consistency() -> tf.Tensor:
-            strong = self.predict(self.augment(x, rows, seed))
-            targets = tf.one_hot(tf.gather(labels, rows), weak.shape[-1])
-            share = tf.cast(tf.size(rows), tf.float32) / tf.cast(tf.shape(x)[0], tf.float32)
-            return share * losses.cross_entropy(targets, strong)
-
-        return tf.cond(tf.size(rows) > 0, consistency, lambda: tf.constant(0.0)), kept, labels
+        return self.pseudo_label_loss(x, seed, kept, labels), kept, labels

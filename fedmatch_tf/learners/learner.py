@@ -23,6 +23,9 @@ class Batch(NamedTuple):
     seed: np.ndarray  # int32 [2], for augmentation
     share_done: tf.Tensor  # float32: share of the whole training that is done, from 0 to 1
     lr: tf.Tensor  # float32
+    received_probs: np.ndarray | None = None  # float32 [n, classes]: of the received model on x_unlabeled, if asked for
+    x_partner: np.ndarray | None = None  # uint8 [n, h, w, c]: other unlabelled images of the client, if asked for
+    partner_probs: np.ndarray | None = None  # float32 [n, classes]: of the received model on them
 
 
 class Terms(NamedTuple):
@@ -43,6 +46,9 @@ ClientStep = tuple[str, Callable[[], Any]]
 
 class Learner(Protocol):
     """Compiled steps on one model. Holds no state between clients but the model's variables."""
+
+    uses_received: bool  # whether it looks at what the received model predicts
+    uses_partners: bool  # whether it mixes images with others of the client
 
     def begin_round(self) -> None:
         """The model holds what the client has received."""

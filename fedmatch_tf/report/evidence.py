@@ -14,7 +14,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedmatch_tf.config import Config
+from fedmatch_tf.config import Config, ConfigError
+from fedmatch_tf.config.resume import INPUT_PATHS
 from fedmatch_tf.report import results
 from fedmatch_tf.report.experiments import EVIDENCE, EXPERIMENTS, configs, setting_texts
 from fedmatch_tf.report.paper import reported
@@ -23,6 +24,7 @@ from fedmatch_tf.report.summary import returning_cost
 from fedmatch_tf.report.tables import Table, markdown
 from fedmatch_tf.runs.atomic import replacing, write_text
 
+ROOT = Path(__file__).parents[2]  # of the project
 RESULTS, PAGE, FIGURES = Path("results"), Path("docs/RESULTS.md"), Path("docs/figures")
 COMMAND = "python main.py --work-type reproduce --experiment evidence"
 
@@ -33,7 +35,7 @@ def record_name(config: Config) -> str:
     return "-".join([*parts, *(text.replace(" ", "-") for text in setting_texts(config))])
 
 
-def find(config: Config, root: Path = Path()) -> Result | None:
+def find(config: Config, root: Path = ROOT) -> Result | None:
     """The record of a finished run with these settings; None if there is none."""
     folder = root / RESULTS / record_name(config)
     found = results.read(folder) if folder.is_dir() else None
@@ -42,10 +44,11 @@ def find(config: Config, root: Path = Path()) -> Result | None:
     return found if results.identity(found.settings) == results.identity(asdict(config)) else None
 
 
-def keep(run: Path, config: Config, root: Path = Path()) -> Path:
+def keep(run: Path, config: Config, root: Path = ROOT) -> Path:
     """Makes a record of a finished run; returns its folder."""
     folder = root / RESULTS / record_name(config)
     about = json.loads((run / "config.json").read_text(encoding="utf-8"))
+    about["settings"].update(dict.fromkeys(INPUT_PATHS))
     about["settings"].update({"dataset_path": "datasets", "output_path": "outputs"})
     lines = (run / "rounds.jsonl").read_bytes()
     about["machine"] = {"processor": _processor(), "system": platform.system()}
@@ -69,6 +72,12 @@ def _processor() -> str:
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
 
 
+def check_root(root: Path = ROOT) -> None:
+    """Raises ConfigError unless this is a checkout, whose records and pages can be written."""
+    if not (root / "pyproject.toml").is_file():
+        raise ConfigError(f"--experiment: the evidence is part of the project's own folder; {root} is an installation")
+
+
 class Row(NamedTuple):
     """A run of an item, and its record if there is one."""
 
@@ -76,12 +85,12 @@ class Row(NamedTuple):
     record: Result | None
 
 
-def rows(item: str, root: Path = Path()) -> list[Row]:
+def rows(item: str, root: Path = ROOT) -> list[Row]:
     """The runs of an item of the evidence."""
     return [Row(config, find(config, root)) for config in configs(item, 1, {})]
 
 
-def write_page(root: Path = Path()) -> Path:
+def write_page(root: Path = ROOT) -> Path:
     """Writes docs/RESULTS.md and its figures from the records; returns the page's path."""
     (root / FIGURES).mkdir(parents=True, exist_ok=True)
     for item in EVIDENCE:
@@ -104,13 +113,13 @@ This page is made from them by
 
 which first does the runs that are missing, one after the other; each can be stopped and goes on.
 Accuracies are those of the global model on test data after the last round, and the mean of the last ten
-rounds; where the paper has the mean of the clients, it stands here as well (local). Costs are means over
+rounds; where the paper has the mean of the clients, that stands there instead (local). Costs are means over
 rounds, in per cent of one parameter set. One run each, of the seed that is named; the paper's values are
 means of three runs. Settings are the paper's (`--profile paper`) unless said.
 """
 
 
-def page(root: Path = Path()) -> str:
+def page(root: Path = ROOT) -> str:
     """The text of docs/RESULTS.md: a function of the records and of the remarks beside them."""
     parts = [LEAD]
     for item in EVIDENCE:
@@ -201,7 +210,7 @@ def _figure(item: str, runs: Sequence[Row]) -> Any:
     return figure
 
 
-def beside(settings: Mapping[str, Any], root: Path = Path(__file__).parents[2]) -> str:
+def beside(settings: Mapping[str, Any], root: Path = ROOT) -> str:
     """What our own run of the same settings reached, in a few words; empty if none ships with the code."""
     record = find(Config(**settings), root)
     return "" if record is None else f"{100 * record.lines[-1]['test_acc']:.2f} % at the end (results/{record.name})"

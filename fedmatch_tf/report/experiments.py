@@ -137,9 +137,14 @@ PAPER_EXPERIMENTS = tuple(_PAPER)
 _ALL_EVIDENCE = tuple({repr(run): run for experiment in _EVIDENCE for run in experiment.runs}.values())
 EXPERIMENTS = {
     **_PAPER,
-    "evidence": Experiment("evidence", "the runs of docs/RESULTS.md, each with a seed of its own", _ALL_EVIDENCE),
+    "evidence": Experiment("evidence", "all runs of docs/RESULTS.md, with fixed seeds", _ALL_EVIDENCE),
     **{experiment.name: experiment for experiment in _EVIDENCE},
 }
+
+
+def ships(name: str) -> bool:
+    """Whether records of the experiment's runs ship with the code."""
+    return name == "evidence" or name in EVIDENCE
 
 
 def configs(name: str, seeds: int, given: Mapping[str, Any]) -> list[Config]:
@@ -153,10 +158,14 @@ def configs(name: str, seeds: int, given: Mapping[str, Any]) -> list[Config]:
     for decided in ("task", "model", "seed"):
         if decided in given:
             raise ConfigError(f"{flag(decided)}: is decided by the experiment; use --seeds for the number of seeds")
-    fixed = name == "evidence" or name in EVIDENCE  # their runs say their seeds
+    if ships(name):
+        others = [flag(setting) for setting in given if setting not in OF_MACHINE]
+        if others:
+            raise ConfigError(f"{others[0]}: --experiment {name} has the settings of its records; leave it out")
+        seeds = 1  # its runs say their seeds
     made = [
         make_config(**{"profile": "paper", **run, **given, "seed": run.get("seed", seed)})
-        for seed in range(1, (1 if fixed else seeds) + 1)
+        for seed in range(1, seeds + 1)
         for run in EXPERIMENTS[name].runs
     ]
     return list(dict.fromkeys(made))

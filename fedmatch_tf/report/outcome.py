@@ -7,7 +7,7 @@ from pathlib import Path
 from fedmatch_tf.config import Config
 from fedmatch_tf.report.evidence import beside
 from fedmatch_tf.report.paper import other_settings, reported
-from fedmatch_tf.report.results import read
+from fedmatch_tf.report.results import FINISHED, read
 from fedmatch_tf.report.summary import best_validated, returning_cost
 from fedmatch_tf.runs.display import duration
 
@@ -37,7 +37,8 @@ def describe(folder: Path) -> str:
         paper = f"{value.accuracy:.2f}{deviation} %{', mean of the clients' if value.local else ''} ({value.where})"
     rows = [
         ("task, model", f"{config.task}, {config.model} ({config.arch}, profile {config.profile}, seed {config.seed})"),
-        ("rounds", f"{len(lines)} of {config.clients_per_round} of {config.num_clients} clients"),
+        ("rounds", f"{len(lines)}, each with {config.clients_per_round} of {config.num_clients} clients"),
+        *([] if result.state == FINISHED else [("not finished", result.remark)]),
         (
             "test accuracy",
             f"{100 * lines[-1]['test_acc']:.2f} % at the end, highest {100 * best['test_acc']:.2f} % "

@@ -140,7 +140,8 @@ def reported(settings: Mapping[str, Any]) -> Reported | None:
     clients = {100} if task.endswith("c10") else {10}
     if settings["arch"] == "alexnet" and "-simb-" in task:
         clients.add(100)  # the AlexNet table's caption has 100, table 2 has 10 for the same task
-    if not helped or settings["num_clients"] not in clients:
+    other_data = any(settings[name] is not None for name in ("labeled_fraction", "labeled_clients", "alpha_labeled"))
+    if not helped or other_data or settings["num_clients"] not in clients:
         return None
     own = labels == _OWN_LABELS.get(task, _OWN_LABELS[task[:2]])
     key = _key(
@@ -161,7 +162,7 @@ def reported(settings: Mapping[str, Any]) -> Reported | None:
 _MATCHED = frozenset(
     {"arch", "frac_clients", "labels_per_class", "no_decomposition", "num_clients", "num_helpers", "no_icc"}
 )
-_ONLY_WATCHES = frozenset({"ablate_eval", "labeled_acc", "eval_clients", "seed", "source"})
+_ONLY_WATCHES = frozenset({"ablate_eval", "labeled_acc", "keep_best", "eval_clients", "seed", "source"})
 
 
 def other_settings(config: Config) -> str:

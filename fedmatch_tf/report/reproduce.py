@@ -14,7 +14,7 @@ from fedmatch_tf.config import Config, ConfigError, changed_settings, flag
 from fedmatch_tf.config.resume import INPUT_PATHS, MAY_CHANGE, with_absolute_paths
 from fedmatch_tf.report import evidence, results
 from fedmatch_tf.report.build import report
-from fedmatch_tf.report.experiments import EXPERIMENTS, configs, hours
+from fedmatch_tf.report.experiments import EXPERIMENTS, configs, hours, ships
 from fedmatch_tf.report.outcome import describe
 from fedmatch_tf.runs.display import Progress, duration
 from fedmatch_tf.runs.partition_folder import partition_spec
@@ -31,7 +31,8 @@ def list_experiments(seeds: int, given: Mapping[str, Any]) -> str:
             continue
         lines.append(f"{name:<24}{len(runs):>5}{sum(hours(run) for run in runs):>8.1f}  {experiment.what}")
     lines.append(
-        f"Hours are a rough estimate for two CPU cores, with {seeds} seeds; runs in several of them are done once."
+        f"Hours are a rough estimate for two CPU cores, with {seeds} seeds (those of docs/RESULTS.md are fixed); "
+        f"runs in several of them are done once."
     )
     return "\n".join(lines)
 
@@ -89,8 +90,10 @@ def reproduce(name: str, seeds: int, given: Mapping[str, Any], quiet: bool, prog
     """
     from fedmatch_tf.runs.training import Watch, resume, train
 
-    runs, watch, ships = plan(name, seeds, given), Watch(quiet, progress), name == "evidence"
-    find = _shipped_or_run if ships else find_run
+    runs, watch = plan(name, seeds, given), Watch(quiet, progress)
+    if ships(name):
+        evidence.check_root()
+    find = _shipped_or_run if ships(name) else find_run
     folders: list[str] = []
     for number, config in enumerate(runs, start=1):
         existing = find(config)
@@ -106,9 +109,9 @@ def reproduce(name: str, seeds: int, given: Mapping[str, Any], quiet: bool, prog
             if not _is_done(existing):
                 how = {name: value for name, value in given.items() if name in MAY_CHANGE and name not in INPUT_PATHS}
                 print(describe(resume(Path(existing.folder), how, watch)))
-        if ships and evidence.find(config) is None:
+        if ships(name) and evidence.find(config) is None:
             evidence.keep(Path(folders[-1]), config)
-    if ships:
+    if ships(name):
         return evidence.write_page()
     return report(_literal(folders), Path(runs[0].output_path))
 

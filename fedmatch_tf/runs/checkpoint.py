@@ -120,8 +120,7 @@ def _newest(folder: Path, read: Callable[[Path], Checkpoint]) -> tuple[Checkpoin
         previous = read(folder / PREVIOUS)
     except Damaged as damage:
         raise DataError(
-            f"{folder}: expected a whole checkpoint, found none: {problem}; {damage}. "
-            f"The run can't go on from here; start it anew"
+            f"{folder}: expected a whole checkpoint, found none: {problem}; {damage}. The run has to be done anew"
         ) from damage
     return previous, problem
 
@@ -153,7 +152,7 @@ def _parse(path: Path) -> Checkpoint:
             arrays = {name: file[name] for name in file.files}
         about = json.loads(arrays["about"].tobytes())
         if about["format"] != FORMAT:
-            raise ConfigError(f"--resume: {path} is of another version of this program")
+            raise ConfigError(f"{path} is of another version of this program")
         embeddings = dict(zip(arrays["embedded"].tolist(), arrays["embeddings"]))
         params = Params(arrays["sigma"], arrays["psi"])
         memory = tuple(arrays[f"{MEMORY}{number}"] for number in range(sum(name.startswith(MEMORY) for name in arrays)))

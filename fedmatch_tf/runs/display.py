@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from logging import INFO, WARNING, Logger
 from typing import Any, Callable
 
 from fedmatch_tf.config import Config
@@ -13,7 +14,6 @@ from fedmatch_tf.config import Config
 # (items, their number or 0 if unknown, what is done) -> the same items, shown as they go by
 Progress = Callable[[Iterable[Any], int, str], Iterable[Any]]
 
-Say = Callable[[str], None]
 LINE_EVERY_SECONDS = 5.0
 
 
@@ -49,10 +49,10 @@ class RoundDisplay:
     """The rounds of a run as they end, on stderr: a live table in a terminal, one line per round elsewhere."""
 
     def __init__(
-        self, config: Config, quiet: bool, lines: Sequence[Mapping[str, Any]] = (), say: Say | None = None
+        self, config: Config, quiet: bool, lines: Sequence[Mapping[str, Any]] = (), logger: Logger | None = None
     ) -> None:
-        """`lines`: of the rounds that are done already, when a run goes on. `say`: who is told of remarks."""
-        self._config, self._quiet, self._tell = config, quiet, say or _say
+        """`lines`: of the rounds that are done already, when a run goes on. `logger`: gets remarks, not stderr."""
+        self._config, self._quiet, self._logger = config, quiet, logger
         self._begin, self._before = time.monotonic(), len(lines)
         self._best = max((line["test_acc"] for line in lines), default=0.0)
         self._rows: list[list[str]] = []
@@ -114,12 +114,18 @@ class RoundDisplay:
             table.add_row(f"{done + 1}/{config.num_rounds}", *["..."] * 6, running, "", style="dim")
         return table
 
-    def note(self, text: str) -> None:
+    def note(self, text: str, level: int = INFO) -> None:
         """A remark between the rounds."""
-        if self._live is not None:
+        if self._logger is not None:
+            self._logger.log(level, text)
+        elif self._live is not None:
             self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
         else:
-            self._tell(text)
+            _say(text)
+
+    def warn(self, text: str) -> None:
+        """A fault that the run survives."""
+        self.note(text, WARNING)
 
 
 ROWS = 12  # rounds that the live table shows

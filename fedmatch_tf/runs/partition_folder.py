@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from data import generator, manifest
+from data.dealing import PartitionSpec
 from data.errors import DataError
 from data.loader import Partitions, open_partitions
-from data.partition import PartitionSpec
 from data.sources import CLASS_NAMES, load_source
 from fedmatch_tf.config import Config
 from fedmatch_tf.runs.display import Progress
@@ -28,6 +28,11 @@ def partition_spec(config: Config) -> PartitionSpec:
         image_size=config.image_size,
         seed=config.seed,
         unlabeled_per_client=config.unlabeled_per_client,
+        alpha=config.alpha if config.kind == "bdir" else None,
+        alpha_labeled=config.alpha_labeled,
+        classes_per_client=config.classes_per_client if config.kind == "bshard" else None,
+        labeled_fraction=config.labeled_fraction,
+        labeled_clients=config.labeled_clients,
     )
 
 

@@ -40,6 +40,8 @@ def to_line(record: RoundRecord) -> dict[str, Any]:
     tests = [client.test.accuracy for client in clients if client.test is not None]
     measured = [client.labeled_acc for client in clients if client.labeled_acc is not None]
     extra: dict[str, Any] = {f"test_acc_{part}": score.accuracy for part, score in record.part_tests.items()}
+    if record.dropped is not None:
+        extra["dropped"] = list(record.dropped)
     if record.global_valid is not None:
         extra["global_valid_loss"] = record.global_valid.loss
     if measured:
@@ -114,7 +116,9 @@ def _decode(fields: dict[str, Any]) -> RoundRecord:
     helpers = {int(client): tuple(chosen) for client, chosen in fields["helpers"].items()}
     scores = {name: score(fields[name]) for name in ("global_test", "global_valid", "server_valid", "server_test")}
     parts = {name: Score(*values) for name, values in fields["part_tests"].items()}
-    return RoundRecord(**{**fields, **scores, "clients": clients, "helpers": helpers, "part_tests": parts})
+    dropped = None if fields.get("dropped") is None else tuple(fields["dropped"])
+    read = {"clients": clients, "helpers": helpers, "part_tests": parts, "dropped": dropped}
+    return RoundRecord(**{**fields, **scores, **read})
 
 
 def _labeled_acc(before: float, after: float, steps: Sequence[float] = ()) -> LabeledAcc:

@@ -8,8 +8,11 @@ import os
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
+from logging import Logger
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
+
+import numpy as np
 
 from data.errors import DataError
 from data.manifest import fingerprint
@@ -18,7 +21,7 @@ from fedmatch_tf.config import Config, ConfigError
 from fedmatch_tf.config.resume import with_absolute_paths
 from fedmatch_tf.runs import checkpoint, folders
 from fedmatch_tf.runs.atomic import replacing, write_text
-from fedmatch_tf.runs.display import Progress, RoundDisplay, Say
+from fedmatch_tf.runs.display import Progress, RoundDisplay
 from fedmatch_tf.runs.folders import Run
 from fedmatch_tf.runs.interrupts import Interrupts
 from fedmatch_tf.runs.partition_folder import check_complete, class_counts, data_about, ensure_partitions
@@ -36,7 +39,7 @@ class Watch(NamedTuple):
 
     quiet: bool  # no display of rounds
     progress: Progress  # of what takes long before and after them
-    say: Say | None = None  # is told of remarks; None: they are printed on stderr
+    logger: Logger | None = None  # gets remarks; None: they are printed on stderr
     on_round: OnRound | None = None  # is given every round's object of rounds.jsonl; False stops the run
 
 
@@ -50,10 +53,10 @@ def train(config: Config, watch: Watch, worker: MakeWorker = make_worker) -> Pat
     check_backend(config)
     _check_output(Path(config.output_path))
     ensure_partitions(config, watch.progress)
-    display = RoundDisplay(config, watch.quiet, say=watch.say)
+    display = RoundDisplay(config, watch.quiet, logger=watch.logger)
     with ExitStack() as stack:
         for _ in watch.progress([None], 0, "Starting TensorFlow"):
-            backend = stack.enter_context(open_backend(config, display.note, worker))
+            backend = stack.enter_context(open_backend(config, display.warn, worker))
             (start,) = backend.map([InitTask()])
         state = server.initial_state(config, start.params)
         partitions = fingerprint(config.partition_folder)
@@ -67,16 +70,16 @@ def resume(folder: Path, given: Mapping[str, Any], watch: Watch, worker: MakeWor
     run, notes = folders.reopen(folder, given)
     with run, ExitStack() as stack:
         config = run.config
-        display = RoundDisplay(config, watch.quiet, run.lines, watch.say)
+        display = RoundDisplay(config, watch.quiet, run.lines, watch.logger)
         for note in notes:
-            display.note(f"main.py: note: {note}")
+            display.note(f"note: {note}")
         if run.state.rounds_done < config.num_rounds or _lacks_results(run):
             check_backend(config)
             _check_partitions(run, watch.progress)
             run.data = run.data or data_about(config)
             run.keep_settings()
             display.note(f"Going on after {run.state.rounds_done} of {config.num_rounds} rounds")
-            backend = stack.enter_context(open_backend(config, display.note, worker))
+            backend = stack.enter_context(open_backend(config, display.warn, worker))
             _train_rounds(run, backend, display, watch.on_round)
         else:
             display.note(f"Nothing to do: all {config.num_rounds} rounds are done; --num-rounds may ask for more")
@@ -97,15 +100,15 @@ def _train_rounds(run: Run, backend: Backend, display: RoundDisplay, on_round: O
             for record, state in loop.run(run.config, run.state, traced, run.store):
                 run.add(record, state)
                 display.show(run.lines[-1])
-                enough = on_round is not None and on_round(copy.deepcopy(run.lines[-1])) is False
+                answer = True if on_round is None else on_round(copy.deepcopy(run.lines[-1]))
+                enough = isinstance(answer, (bool, np.bool_)) and not answer
                 if state.rounds_done < num_rounds and (enough or interrupts.asked):
                     run.save()
                     if interrupts.asked:
                         interrupts.stop()
                     write_text(stopped, "on_round")
                     break
-            if run.state.rounds_done == num_rounds:
-                _write_results(run, backend)
+            _write_results(run, backend)
             run.finish()
     except BaseException as error:
         display.note(run.resume_command())

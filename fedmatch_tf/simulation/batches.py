@@ -12,6 +12,7 @@ from fedmatch_tf.config import Config
 from fedmatch_tf.core.params import Params
 from fedmatch_tf.simulation.tasks import Step, TrainingError
 
+WITHOUT_LABELS = 100  # unlabelled examples in a batch of a client that has no labels though others do
 LOWER_LR = "A lower --lr may help"
 
 
@@ -19,10 +20,11 @@ def batches(config: Config, data: ClientData) -> list[tuple[slice | None, slice 
     """Rows of the labelled (labels-at-client) and unlabelled batch of every step: consecutive slices, no shuffling.
 
     Labels-at-client: as many steps as there are labelled batches, over which the unlabelled examples are spread.
-    When they are used up, the remaining steps have None. Labels-at-server: unlabelled batches of a fixed size.
+    When they are used up, the remaining steps have None. Clients without labels: unlabelled batches of a fixed size.
     """
     if data.labeled is None:
-        size = config.batch_size_unlabeled or config.batch_size_client
+        usual = config.batch_size_client if config.scenario == "ls" else WITHOUT_LABELS
+        size = config.batch_size_unlabeled or usual
         return [(None, rows) for rows in slices(len(data.unlabeled), size)]
     labeled = slices(len(data.labeled), config.batch_size_client)
     size = config.batch_size_unlabeled or math.ceil(len(data.unlabeled) / len(labeled))

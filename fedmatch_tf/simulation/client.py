@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,9 +52,13 @@ class Client:
         """
         received = task.broadcast.params
         helper_probs = self._helper_probs(task.broadcast, data.unlabeled)  # algorithm 1, line 14; 2, line 18
+        received_probs = None
+        if self._learner.uses_received:  # frozen for the round, as helpers are
+            received_probs = self._evaluation.predict(received.theta(self._config.l1_thres), data.unlabeled.x)
         networks.write(self._model, received)
         self._learner.begin_round()
-        steps, labeled_acc = self._train(task, data, helper_probs, labeled_acc_on)  # 15 to 20; 19 to 23
+        at_hand = self._batches(task, data, helper_probs, received_probs)
+        steps, labeled_acc = self._train(task, at_hand, labeled_acc_on)  # 15 to 20; 19 to 23
         trained = networks.read(self._model)
         check_result(trained, name_of(task))
         theta, splits = trained.theta(self._config.l1_thres), scoring.client_splits(self._config)
@@ -85,7 +89,7 @@ class Client:
         return np.array(probs, np.float32).reshape(len(probs), len(unlabeled), unlabeled.y.shape[1])
 
     def _train(
-        self, task: ClientTask, data: ClientData, helper_probs: np.ndarray, labeled_acc_on: Examples | None
+        self, task: ClientTask, at_hand: Iterable[Batch], labeled_acc_on: Examples | None
     ) -> tuple[tuple[Step, ...], LabeledAcc | None]:
         """The local epochs; values leave the device when all steps are done.
 
@@ -94,7 +98,7 @@ class Client:
         done: list[tuple[Any, np.ndarray | None]] = []
         with_unlabeled: list[int] = []  # numbers of the steps
         accuracies = [] if labeled_acc_on is None else [self._accuracy(labeled_acc_on)]
-        for batch in self._batches(task, data, helper_probs):
+        for batch in at_hand:
             for kind, step in self._learner.client_steps(batch):
                 truth = batch.y_unlabeled.argmax(axis=1) if kind == "u" and batch.y_unlabeled is not None else None
                 done.append((step(), truth))
@@ -110,7 +114,9 @@ class Client:
         """Of the model as it is now."""
         return self._evaluation.accuracy(networks.read(self._model).theta(self._config.l1_thres), examples)
 
-    def _batches(self, task: ClientTask, data: ClientData, helper_probs: np.ndarray) -> Iterator[Batch]:
+    def _batches(
+        self, task: ClientTask, data: ClientData, helper_probs: np.ndarray, received_probs: np.ndarray | None
+    ) -> Iterator[Batch]:
         config = self._config
         lr = tf.constant(task.lr, tf.float32)
         pairs = batches(config, data)
@@ -120,15 +126,22 @@ class Client:
                 of_round = (epoch * len(pairs) + step) / (config.num_epochs_client * len(pairs))
                 x_labeled, y_labeled = _rows(data.labeled, labeled)
                 x_unlabeled, y_unlabeled = _rows(data.unlabeled, unlabeled)
+                seed = rng.integers(0, 2**31 - 1, 2, np.int32)
+                partners = None
+                if self._learner.uses_partners and x_unlabeled is not None:
+                    partners = rng.integers(0, len(data.unlabeled), len(x_unlabeled))
                 yield Batch(
                     x_labeled=x_labeled,
                     y_labeled=y_labeled,
                     x_unlabeled=x_unlabeled,
                     y_unlabeled=y_unlabeled,
                     helper_probs=helper_probs[:, unlabeled or slice(0, 0)],
-                    seed=rng.integers(0, 2**31 - 1, 2, np.int32),
+                    seed=seed,
                     share_done=tf.constant(share_done(config, task.round_num, of_round)),
                     lr=lr,
+                    received_probs=None if received_probs is None else received_probs[unlabeled or slice(0, 0)],
+                    x_partner=None if partners is None else data.unlabeled.x[partners],
+                    partner_probs=None if partners is None or received_probs is None else received_probs[partners],
                 )
 
 

@@ -34,12 +34,14 @@ def run(
         helpers = server.helpers_of(config, neighbours, active, round_num)  # line 6; line 11
         tasks = server.client_tasks(config, algorithm, state, store, active, helpers, round_num)  # line 7; line 12
         results = crew.train_clients(round_num, tasks)  # lines 5 to 9; lines 10 to 14
-        updates = [result.update for result in results]
+        received = server.arrived(config, round_num, results)
+        updates = [result.update for result in received]
         neighbours.update(server.embeddings_of(updates))  # line 8; line 13
         state = server.aggregate(algorithm, state, updates)  # lines 10 and 11; line 15
         # Not in the paper's listing: test the global model; validation losses decide on learning rates.
         scores |= server.score(config, crew, state)
-        server.keep(config, algorithm, store, results, scores)
-        state = server.end_round(config, state, results, scores)
+        server.keep(config, algorithm, store, received, scores)
+        state = server.end_round(config, state, received, scores)
         step, seconds = server.task_step(config, round_num), time.monotonic() - begin
-        yield round_record(round_num, step, results, helpers, scores, seconds), state
+        lost = server.lost(config, results, received)
+        yield round_record(round_num, step, results, helpers, scores, seconds, lost), state

@@ -46,6 +46,7 @@ class RoundRecord(NamedTuple):
     pseudo_label_acc: float | None  # None if there was no pseudo-label
     helpers: Mapping[int, Sequence[int]]  # client -> who helped it
     seconds: float
+    dropped: tuple[int, ...] | None = None  # clients whose updates did not arrive; None where all always do
 
 
 def round_record(
@@ -55,15 +56,16 @@ def round_record(
     helpers: Mapping[int, Sequence[int]],
     scores: Scores,
     seconds: float,
+    dropped: tuple[int, ...] | None = None,
 ) -> RoundRecord:
-    """The record of a round with these results and scores."""
+    """The record of a round with these results and scores; an update that did not arrive cost nothing."""
     steps = [step for result in results for step in result.steps]
     rows = sum(step.num_rows for step in steps)
     confident = sum(len(step.confident_rows) for step in steps)
     return RoundRecord(
         round_num=round_num,
         task_step=task_step,
-        clients=tuple(_client_record(result, scores) for result in results),
+        clients=tuple(_client_record(result, scores, result.client in (dropped or ())) for result in results),
         global_test=scores.get((GLOBAL, "test")) or _mean_local_test(results, scores),
         global_valid=scores.get((GLOBAL, "valid")),
         part_tests={key.part: scores[key, "test"] for key in (GLOBAL_SIGMA, GLOBAL_PSI) if (key, "test") in scores},
@@ -73,11 +75,12 @@ def round_record(
         pseudo_label_acc=sum(step.num_correct for step in steps) / confident if confident else None,
         helpers=helpers,
         seconds=seconds,
+        dropped=dropped,
     )
 
 
-def _client_record(result: ClientResult, scores: Scores) -> ClientRecord:
-    key, c2s = client_model(result.client), result.update.upload.cost
+def _client_record(result: ClientResult, scores: Scores, is_lost: bool) -> ClientRecord:
+    key, c2s = client_model(result.client), Cost(0.0, 0.0, 0.0, 0) if is_lost else result.update.upload.cost
     valid, test = scores.get((key, "valid")), scores.get((key, "test"))
     return ClientRecord(result.client, result.s2c, c2s, valid, test, result.lr, result.labeled_acc)
 

@@ -40,7 +40,8 @@ from fedmatch_tf.simulation.tasks import (
 
 def initial_state(config: Config, params: Params) -> ServerState:
     """The state before round 0."""
-    device_lrs = (config.lr,) * config.num_devices if config.lr_memory == "device" else ()
+    on_devices = config.lr_memory == "device" and config.lr_signal == "client"
+    device_lrs = (config.lr,) * config.num_devices if on_devices else ()
     return ServerState(0, params, schedule.start(config.lr, config.lr_patience), {}, device_lrs)
 
 
@@ -127,9 +128,27 @@ def client_tasks(
         yield ClientTask(round_num, client, task_step(config, round_num), message, plateau, lr)
 
 
+def arrived(config: Config, round_num: int, results: Sequence[ClientResult]) -> list[ClientResult]:
+    """The results but for those that are lost on the way (--drop-rate), drawn for each client of each round."""
+    if not config.drop_rate:
+        return list(results)
+    return [
+        result
+        for result in results
+        if seeding.stream(config.seed, "drop", round_num, result.client).random() >= config.drop_rate
+    ]
+
+
+def lost(config: Config, results: Sequence[ClientResult], received: Sequence[ClientResult]) -> tuple[int, ...] | None:
+    """The clients whose updates did not arrive; None where all always do."""
+    if not config.drop_rate:
+        return None
+    return tuple(sorted({result.client for result in results} - {result.client for result in received}))
+
+
 def aggregate(algorithm: Algorithm, state: ServerState, updates: Sequence[Update]) -> ServerState:
-    """The state after a round: the clients' updates folded in, their embeddings kept."""
-    state = algorithm.aggregate(state, updates)
+    """The state after a round: the clients' updates folded in, their embeddings kept. Without updates, as before it."""
+    state = algorithm.aggregate(state, updates) if updates else state
     return state._replace(rounds_done=state.rounds_done + 1, embeddings={**state.embeddings, **embeddings_of(updates)})
 
 
@@ -166,6 +185,8 @@ def end_round(config: Config, state: ServerState, results: Sequence[ClientResult
     by_client = {result.client: result for result in results}
     visits = []
     for client, device in devices.items():  # in the order of the draw
+        if client not in by_client:  # nothing is known of it: its update was lost
+            continue
         before = by_client[client].plateau
         after = next_lr(config, before, scores[client_model(client), "valid"])
         never_validated = before.lowest == float("inf")

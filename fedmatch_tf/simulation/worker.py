@@ -6,12 +6,14 @@ import functools
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from data import augment, loader
 from data.loader import EvalData, Partitions
 from fedmatch_tf.algorithms.algorithm import make_algorithm
 from fedmatch_tf.config import Config
+from fedmatch_tf.config.tables import is_own_network
 from fedmatch_tf.core import networks, seeding
 from fedmatch_tf.core.evaluate import Evaluator, on_device
 from fedmatch_tf.core.helpers import probe_image
@@ -75,7 +77,7 @@ class Worker:
             data = self._data.get(task.client, task.task_step)
             labeled_acc_on = None
             if config.labeled_acc:
-                labeled_acc_on = self._server_data.labeled if data.labeled is None else data.labeled
+                labeled_acc_on = self._server_data.labeled if config.scenario == "ls" else data.labeled
             return self._client.update(task, data, labeled_acc_on)
         if isinstance(task, ServerTask):
             return train_epoch(config, self._model, self._learner, self._server_data.labeled, task)
@@ -86,8 +88,7 @@ class Worker:
         if isinstance(task, InitTask):
             return self._start()
         if isinstance(task, ModelTask):
-            shape, num_classes = self._partitions.image_shape, self._partitions.num_classes
-            return networks.keras_file(config.arch, shape, num_classes, task.theta)
+            return networks.keras_file(self._plain(task.theta))
         if isinstance(task, ProfileTask):
             with tf.profiler.experimental.Profile(task.folder):
                 return self.run(task.task)
@@ -104,7 +105,13 @@ class Worker:
         else:
             kernels = networks.independent_kernels(shapes, seeding.stream(config.seed, "initial weights"))
         params = networks.from_kernels(kernels, config.psi_factor, config.decomposed, others)
+        if is_own_network(config.arch):
+            networks.check_file(config.arch, self._plain(params.theta()))
         return Start((*kernels, *others), params)
+
+    def _plain(self, theta: np.ndarray) -> Any:
+        shape, num_classes = self._partitions.image_shape, self._partitions.num_classes
+        return networks.plain(self._config.arch, shape, num_classes, theta)
 
     @functools.cached_property
     def _server_data(self) -> Any:

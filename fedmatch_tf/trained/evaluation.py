@@ -6,7 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from data.errors import DataError
 from data.loader import load_test, open_partitions
+from data.manifest import fingerprint
 from data.readers import Progress
 from data.sources import read_labelled
 from fedmatch_tf.report import measures
@@ -15,13 +17,16 @@ from fedmatch_tf.trained import models
 from fedmatch_tf.trained.models import Predictor, Trained
 
 
-def evaluate(run: Path, source: str | None, output: Path, progress: Progress) -> Written:
+def evaluate(
+    run: Path, source: str | None, output: Path, progress: Progress, dataset_path: str | None = None
+) -> Written:
     """Writes evaluation.html, evaluation.json and figures.
 
     Args:
         source: labelled images, as --source takes them for training; None: the run's own test set.
+        dataset_path: where the run's partitions are now, if they were moved.
     """
-    found = models.read(run)
+    found = models.read(run, dataset_path)
     x, y, origin = _examples(found, source, progress)
     predictor = Predictor(found)
     parts = progress(predictor.batches(len(x)), 0, "Evaluating")
@@ -37,5 +42,10 @@ def _examples(found: Trained, source: str | None, progress: Progress) -> tuple[n
         size = data.image_shape[0]
         x, y = read_labelled(Path(source), config.dataset, size, data.class_names, progress)
         return x, y, source
+    if fingerprint(config.partition_folder) != found.partitions:
+        raise DataError(
+            f"{config.partition_folder}: expected the partitions that the run began with, found others or none. Say "
+            f"where they are with --dataset-path, make them again with --work-type gen_data, or give images by --source"
+        )
     test = load_test(open_partitions(Path(config.dataset_path), config.task))
     return test.x, test.y.argmax(axis=1), f"the test set of {config.partition_folder}"

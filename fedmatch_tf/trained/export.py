@@ -29,7 +29,7 @@ def export(run: Path, to: Path) -> Path:
         with replacing(to) as file:
             file.write(content)
         return to
-    model = models.load(run)
+    model = models.plain(found)
     to.parent.mkdir(parents=True, exist_ok=True)
     partial = to.with_name(f".{to.name}.partial")
     try:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from fedmatch_tf.backends import own_code
-from fedmatch_tf.backends.environment import set_variables
+from fedmatch_tf.backends.environment import grow_memory, set_variables
 from fedmatch_tf.config import Config, ConfigError
 from fedmatch_tf.core.params import Params
 from fedmatch_tf.runs import checkpoint, folders
 from fedmatch_tf.runs.partition_folder import DataAbout, data_about
+from fedmatch_tf.simulation.scoring import PASS
 
 Parts = Literal["theta", "sigma", "psi"]
 
@@ -23,58 +25,61 @@ class Trained(NamedTuple):
     config: Config
     params: Params
     data: DataAbout
+    partitions: str  # their fingerprint; empty if they have none
 
     def theta(self, parts: Parts = "theta") -> np.ndarray:
         """The weights of a plain network; small elements of psi count as 0, as in every evaluation."""
         if parts not in ("theta", "sigma", "psi"):
             raise ConfigError(f"parts: expected theta, sigma or psi, received {parts!r}")
         if parts != "theta" and not self.config.decomposed:
-            raise ConfigError(f"parts: {self.config.model} has one set of parameters; expected theta, received {parts}")
+            raise ConfigError(f"parts: the run has one set of parameters; expected theta, received {parts}")
         if parts == "sigma":
             return self.params.sigma
         return self.params.only_psi(self.config.l1_thres) if parts == "psi" else self.params.theta(self.config.l1_thres)
 
 
-def read(run: Path) -> Trained:
-    """What the run's newest checkpoint has of the global model; needs no TensorFlow."""
+def read(run: Path, dataset_path: str | None = None) -> Trained:
+    """What the run's newest checkpoint has of the global model; needs no TensorFlow.
+
+    Args:
+        dataset_path: where the run's partitions are now, if they were moved.
+    """
     folder, check_pts = folders.both(run, "--run")
     found = checkpoint.load_model(check_pts)
     config = folders.config_of(found.settings, folder, "--run")
+    if dataset_path is not None:
+        config = replace(config, dataset_path=dataset_path)
     if not config.has_global_model:
         raise ConfigError(f"--run: {config.model} has no global model: its clients share nothing")
     if found.state.rounds_done == 0:
         raise ConfigError(f"--run: expected a run with at least one round, received {folder}")
-    return Trained(config, found.state.params, found.data or data_about(config))
+    return Trained(config, found.state.params, found.data or data_about(config), found.partitions)
 
 
 def load(run: Path, parts: Parts = "theta", decomposed: bool = False) -> Any:
     """The Keras model."""
     found = read(run)
     if not decomposed:
-        return _build(found, Params(found.theta(parts), _EMPTY))
+        return plain(found, parts)
     if parts != "theta":
         raise ConfigError(f"decomposed: such a model has both parts; expected parts theta, received {parts}")
     if not found.config.decomposed:
-        raise ConfigError(f"decomposed: {found.config.model} has one set of parameters; leave it out")
-    return _build(found, found.params, decomposed=True)
-
-
-_EMPTY = np.zeros(0, np.float32)
-
-
-def _build(found: Trained, params: Params, decomposed: bool = False) -> Any:
-    """The network around these parameters."""
-    config, data = found.config, found.data
-    networks = _networks(config)
-    model = networks.build_network(config.arch, data.image_shape, len(data.class_names), decomposed, config.l1_thres)
-    networks.write(model, params)
+        raise ConfigError("decomposed: the run has one set of parameters; leave it out")
+    config, data, networks = found.config, found.data, _networks(found.config)
+    model = networks.build_network(config.arch, data.image_shape, len(data.class_names), True, config.l1_thres)
+    networks.write(model, found.params)
     return model
+
+
+def plain(found: Trained, parts: Parts = "theta") -> Any:
+    """The plain Keras model."""
+    theta, data = found.theta(parts), found.data
+    return _networks(found.config).plain(found.config.arch, data.image_shape, len(data.class_names), theta)
 
 
 def keras_file(found: Trained) -> bytes:
     """The whole model as the bytes of a `.keras` file."""
-    networks, data = _networks(found.config), found.data
-    content: bytes = networks.keras_file(found.config.arch, data.image_shape, len(data.class_names), found.theta())
+    content: bytes = _networks(found.config).keras_file(plain(found))
     return content
 
 
@@ -82,6 +87,7 @@ def _networks(config: Config) -> Any:
     """The module, which loads TensorFlow: that takes seconds, and some variables must be set before."""
     own_code.check(config.arch)
     set_variables()
+    grow_memory()
     from fedmatch_tf.core import networks
 
     return networks
@@ -91,12 +97,12 @@ class Predictor:
     """The run's whole model, for batches of uint8 images."""
 
     def __init__(self, found: Trained) -> None:
-        self._model = _build(found, Params(found.theta(), _EMPTY))
+        model = plain(found)
         from fedmatch_tf.core.evaluate import Evaluator
 
-        self._evaluator = Evaluator(self._model)
+        self._evaluator = Evaluator(model)
         height, width, _ = found.data.image_shape
-        self.batch_size = max(1, PIXELS // (height * width))
+        self.batch_size = max(1, PASS * 32**2 // (height * width))
 
     def predict(self, x: np.ndarray) -> np.ndarray:
         """Probabilities float32 [n, classes] of images uint8 [n, h, w, c]."""
@@ -106,6 +112,3 @@ class Predictor:
     def batches(self, num_images: int) -> list[slice]:
         """The rows of each batch."""
         return [slice(begin, begin + self.batch_size) for begin in range(0, num_images, self.batch_size)]
-
-
-PIXELS = 500 * 32 * 32  # of a batch

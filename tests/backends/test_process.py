@@ -155,7 +155,8 @@ def backend(notes: list[str], workers: int = 2, timeout: float = 60.0, **environ
 
 
 def expected(count: int, round_num: int = 0) -> list[Any]:
-    return list(InlineBackend(partial(make_stand_in, CONFIG)).map(tasks(count, round_num)))
+    with InlineBackend(partial(make_stand_in, CONFIG)) as backend:
+        return list(backend.map(tasks(count, round_num)))
 
 
 def assert_same(results: list[Any], wanted: list[Any]) -> None:

@@ -254,6 +254,11 @@ def test_the_documented_network_trains_in_workers_goes_on_starts_others_and_is_e
         assert (state["sigma"][num_kernels:] != np.repeat([1.0, 0.0, 1.0, 0.0], [32, 32, 64, 64])).any(), "it learns"
     going_on = run_main("--resume", run, "--num-rounds=3", "--quiet", cwd=tmp_path)
     assert going_on.returncode == 0, going_on.stderr
+    unbroken = run_main(*flags, "--num-rounds=3", "--backend=inline", "--threads-per-worker=1", cwd=tmp_path)
+    ends = [checkpoint(tmp_path, each) / "state.npz" for each in (run, unbroken.stdout.splitlines()[-1])]
+    with np.load(ends[0]) as resumed, np.load(ends[1]) as whole:
+        for name in ("sigma", "psi"):
+            np.testing.assert_array_equal(resumed[name], whole[name])
     assert run_main("--work-type=export", f"--run={run}", "--to=m.keras", cwd=tmp_path).returncode == 0
     count = "import tensorflow as tf; print(tf.keras.models.load_model('m.keras').count_params())"
     alone = [sys.executable, "-c", count]

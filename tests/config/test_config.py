@@ -195,7 +195,7 @@ def test_bad_settings_are_refused_with_rule_and_value(given: dict[str, Any], mes
 
 
 def test_every_model_is_an_algorithm_and_a_learner() -> None:
-    learners = ("sl", "uda", "fixmatch")
+    learners = ("sl", "uda", "fixmatch", "gpl")
     baselines = [f"{algorithm}-{learner}" for algorithm in ("fedavg", "fedprox", "local") for learner in learners]
     assert list(MODELS) == ["fedmatch", *baselines]
     config = make_config("lc-biid-c10", model="fedprox-uda")
@@ -214,10 +214,11 @@ def test_settings_say_whether_they_may_change_and_whether_they_are_of_the_machin
 
 def test_settings_that_an_earlier_version_recorded_are_understood() -> None:
     values = dataclasses.asdict(make_config("lc-biid-c10", labeled_acc=True, gpu=(0, 1)))
-    for name in ("labeled_acc", "lr_signal", "init_draws"):  # one had another name, two were not there yet
+    for name in ("labeled_acc", "lr_signal", "init_draws", "lr_memory"):  # one had another name, others were not there
         del values[name]
     config = recorded_config({**values, "track_forgetting": True, "gpu": [0, 1]})
-    assert config == make_config("lc-biid-c10", labeled_acc=True, gpu=(0, 1), init_draws="independent")
+    before = {"init_draws": "independent", "lr_memory": "client"}
+    assert config == make_config("lc-biid-c10", labeled_acc=True, gpu=(0, 1), **before)
     with pytest.raises(ConfigError, match="expected names of settings, received sigma_factor"):
         recorded_config({**values, "sigma_factor": 2})
 
@@ -225,15 +226,16 @@ def test_settings_that_an_earlier_version_recorded_are_understood() -> None:
 @pytest.mark.parametrize(
     ("task", "given", "idle"),
     [
-        ("lc-biid-c10", {}, "batch_size_server num_epochs_server lambda_u mu lr_devices"),
-        ("ls-biid-c10", {"no_icc": True}, "lambda_u mu lambda_i helper_interval icc_rows num_helpers lr_devices"),
-        ("ls-biid-c10", {"no_decomposition": True}, "lambda_u mu psi_factor lambda_l1 lambda_l2 l1_thres lr_devices"),
+        ("lc-biid-c10", {}, "batch_size_server num_epochs_server lambda_u mu"),
+        ("ls-biid-c10", {"no_icc": True}, "lambda_u mu lambda_i helper_interval icc_rows num_helpers"),
+        ("ls-biid-c10", {"no_decomposition": True}, "lambda_u mu psi_factor lambda_l1 lambda_l2 l1_thres"),
+        ("ls-biid-c10", {"lr_memory": "client", "labeled_fraction": 0.1}, "lambda_u mu lr_devices labels_per_class"),
         ("ls-biid-c10", {"lr_memory": "device", "init_weights": "x.npz"}, "lambda_u mu init_draws"),
         ("ls-biid-c10", {"lr_signal": "server"}, "lambda_u mu lr_memory lr_devices"),
     ],
 )
 def test_settings_without_effect_are_known(task: str, given: dict[str, Any], idle: str) -> None:
-    assert without_effect(make_config(task, **given)) == set(idle.split())
+    assert without_effect(make_config(task, **given)) == {*idle.split(), "alpha", "classes_per_client"}
 
 
 def test_what_is_fedmatchs_own_has_no_effect_on_baselines() -> None:

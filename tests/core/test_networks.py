@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -182,6 +183,12 @@ def without_ours(x, num_classes, conv, dense):
 def of_other_size(x, num_classes, conv, dense):
     return dense(num_classes + 1)(layers.Flatten()(x))
 
+def with_dropout(x, num_classes, conv, dense):
+    return dense(num_classes)(layers.Dropout(0.5)(layers.Flatten()(x)))
+
+def with_a_random_scale(x, num_classes, conv, dense):
+    return dense(num_classes)(layers.Flatten()(layers.LayerNormalization(gamma_initializer="random_normal")(x)))
+
 def broken(x, num_classes, conv, dense):
     return conv("many", 3)(x)
 
@@ -214,7 +221,9 @@ def test_a_users_network_exists_decomposed_and_plain(own_module: str) -> None:
         ("with_its_own_kernel", r"another one of shape \[3, 3, 3, 1\]"),
         ("without_ours", "found none of them"),
         ("of_other_size", r"scores \[batch, 5\], received \[None, 6\]"),
-        ("broken", "could not be built for images"),
+        ("with_dropout", "Dropout layer, whose draws follow from no seed"),
+        ("with_a_random_scale", "that starts at random"),
+        ("broken", r"could not be built for images .*own_networks_of_a_test.py|layers.py, line"),
         ("absent", "expected a function absent"),
         ("number", "expected a function number in the module .*, found int"),
     ],
@@ -224,3 +233,24 @@ def test_a_network_that_cannot_be_trained_apart_is_refused_with_the_reason(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         networks.build_network(f"{own_module}:{name}", (20, 20, 3), 5)
+
+
+def test_a_module_that_cannot_be_imported_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken_module_of_a_test.py").write_text("import os\n\nraise NameError('a typing error')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=r"NameError: a typing error \(.*broken_module_of_a_test.py, line 3\)"):
+        networks.build_network("broken_module_of_a_test:small", (20, 20, 3), 5)
+
+
+def test_parameters_of_another_network_are_refused() -> None:
+    model = networks.build_network("alexnet", (24, 24, 3), 3)
+    params = small_params(model)
+    with pytest.raises(ConfigError, match="Has its code changed"):
+        networks.write(model, Params(params.sigma[:-1], params.psi))
+
+
+def test_a_layer_that_keras_cannot_read_back_is_told_before_the_first_round() -> None:
+    image = tf.keras.Input((4,))
+    model = tf.keras.Model(image, tf.keras.layers.Lambda(lambda x: x * 2)(image))
+    with pytest.raises(ConfigError, match="a layer that Keras can't write to a file or read back"):
+        networks.check_file("mynet:f", model)

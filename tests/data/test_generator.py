@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from data.dealing import PartitionSpec
 from data.errors import DataError
 from data.generator import difference, generate
 from data.loader import open_partitions
 from data.manifest import read_manifest
-from data.partition import PartitionSpec
 from data.sources import load_source
 from tests.conftest import ROOT, made_up_images, save_npz
 

@@ -15,8 +15,9 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from data import files
+from data.dealing import PartitionSpec, choose_classes, class_shares, draw_counts
 from data.errors import DataError
-from data.partition import Partition, PartitionSpec, class_shares, make_partition
+from data.partition import Partition, make_partition
 from tests.conftest import ORIGINAL
 
 SPEC = PartitionSpec(
@@ -265,3 +266,103 @@ def test_imbalanced_classes_are_drawn_from_the_legacy_generator_of_the_seed(seed
     assert (
         np.bincount(partition.unlabeled[0][0] % 10, minlength=10).tolist() == np.bincount(drawn, minlength=10).tolist()
     )
+
+
+@st.composite
+def field_requests(draw: st.DrawFn) -> tuple[np.ndarray, PartitionSpec]:
+    """Dirichlet, a few classes per client, a labelled share, labels at some clients: requests that can be met."""
+    num_classes, num_clients = draw(st.integers(2, 12)), draw(st.integers(1, 8))
+    scenario, kind = draw(st.sampled_from(["lc", "ls"])), draw(st.sampled_from(["biid", "bdir", "bshard"]))
+    at_clients = scenario == "lc"
+    spec = PartitionSpec(
+        scenario=scenario,
+        kind=kind,
+        dataset="own",
+        num_clients=num_clients,
+        labels_per_class=draw(st.integers(1, 4)),
+        num_test=10,
+        num_valid=10,
+        num_steps=1,
+        image_size=32,
+        seed=draw(st.integers(0, 2**32 - 1)),
+        alpha=draw(st.sampled_from([0.5, 1.0, 50.0])) if kind == "bdir" else None,
+        alpha_labeled=draw(st.sampled_from([None, 0.5, 5.0])) if at_clients else None,
+        classes_per_client=draw(st.integers(1, num_classes)) if kind == "bshard" else None,
+        labeled_fraction=draw(st.sampled_from([None, 0.1, 0.5])),
+        labeled_clients=draw(st.sampled_from([None, 1, num_clients])) if at_clients else None,
+    )
+    sizes = [200 + draw(st.integers(0, 60)) for _ in range(num_classes)]
+    return np.random.default_rng(draw(st.integers(0, 1000))).permutation(np.repeat(np.arange(num_classes), sizes)), spec
+
+
+@settings(max_examples=150, deadline=None)
+@given(field_requests())
+def test_the_fields_partitions_lose_nobody_and_give_what_was_asked_for(
+    request: tuple[np.ndarray, PartitionSpec],
+) -> None:
+    labels, spec = request
+    partition = make_partition(labels, spec)
+    everything = np.concatenate(every_index(partition))
+    assert len(np.unique(everything)) == len(everything), "an example is in two places"
+    num_classes = labels.max() + 1
+    counts = [np.bincount(labels[index], minlength=num_classes) for index in partition.labeled]
+    holders = [count for count in counts if count.sum()]
+    assert len(holders) == (1 if spec.scenario == "ls" else spec.labeled_clients or spec.num_clients)
+    outside = np.concatenate([partition.test, partition.valid])
+    left = np.bincount(np.delete(labels, outside), minlength=num_classes)  # training examples of each class
+    wanted = spec.labels_per_class * len(holders) * np.ones(num_classes)
+    if spec.labeled_fraction is not None:
+        wanted = np.floor(spec.labeled_fraction * left)
+    if spec.alpha_labeled is None:  # everybody has the same
+        assert {tuple(count) for count in holders} == {tuple(wanted // len(holders))}
+    else:
+        assert np.sum(holders, axis=0).tolist() == wanted.tolist()
+    held = [np.bincount(labels[index], minlength=num_classes) for (index,) in partition.unlabeled]
+    if spec.kind == "bdir":  # all of it is dealt
+        assert np.sum([*held, *counts], axis=0).tolist() == left.tolist()
+        assert min(count.sum() for count in held) >= 10
+    if spec.kind == "bshard":
+        assert {np.count_nonzero(count) for count in held} == {spec.classes_per_client}
+        by_class = np.count_nonzero(held, axis=0)
+        assert by_class.max() - by_class.min() <= 1
+        for label in range(num_classes):
+            assert len({count[label] for count in held if count[label]}) <= 1, "holders of a class share it evenly"
+    for first, second in zip(every_index(partition), every_index(make_partition(labels, spec))):
+        assert first.tolist() == second.tolist()
+
+
+@pytest.mark.parametrize("alpha", [0.1, 1.0, 10.0])
+def test_shares_have_the_moments_of_a_dirichlet_distribution_for_every_client(alpha: float) -> None:
+    """Of Dirichlet(alpha, ..., alpha) over K: mean 1 / K, variance (1 / K)(1 - 1 / K) / (K alpha + 1)."""
+    holders, total, draws = 5, 100_000, 4000
+    rng = np.random.default_rng(3)
+    shares = np.array([draw_counts(rng, np.array([total]), holders, alpha, 0, "--alpha")[:, 0] for _ in range(draws)])
+    shares = shares / total
+    variance = (1 / holders) * (1 - 1 / holders) / (holders * alpha + 1)
+    error = 5 * np.sqrt(variance / draws)
+    assert np.abs(shares.mean(axis=0) - 1 / holders).max() < error, "whatever a client's number, its mean is the same"
+    np.testing.assert_allclose(shares.var(axis=0), variance, rtol=0.15)
+
+
+def test_classes_of_clients_in_a_case_worked_out_by_hand() -> None:
+    """Three classes, two each: whoever begins a new order of classes takes none that he has."""
+    for seed in range(50):
+        chosen = choose_classes(np.random.default_rng(seed), num_classes=3, num_clients=6, number=2)
+        assert all(len(set(classes)) == 2 for classes in chosen.tolist())
+        assert np.bincount(chosen.ravel()).tolist() == [4, 4, 4]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kind": "bdir", "alpha": 0.01, "num_clients": 40}, "left somebody with fewer than 10"),
+        ({"kind": "bdir", "alpha": 1.0, "num_clients": 60, "scenario": "ls"}, "60 clients x 1 steps x 10 = 600 unlab"),
+        ({"kind": "bshard", "classes_per_client": 11}, "expected at most the 10 classes, received 11"),
+        ({"labeled_fraction": 0.01, "num_clients": 5}, r"0.01 x \d+ of class 0 are 0. Use a larger share"),
+        ({"labeled_clients": 9}, "expected 1 to 3 of the clients, received 9"),
+    ],
+)
+def test_what_is_impossible_is_refused_with_the_arithmetic(change: dict[str, Any], message: str) -> None:
+    labels = np.arange(1000 if change.get("alpha") == 0.01 else 500) % 10
+    with pytest.raises(DataError, match=message):
+        make_partition(labels, replace(SPEC, labels_per_class=1, **change))

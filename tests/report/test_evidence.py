@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedmatch_tf.config import make_config
+from fedmatch_tf.config import ConfigError, make_config
 from fedmatch_tf.report import evidence, results
 from fedmatch_tf.report.build import report
 from fedmatch_tf.report.experiments import EVIDENCE, configs
@@ -64,6 +64,33 @@ def test_a_damaged_record_is_no_result(record: Path, tmp_path: Path) -> None:
 def test_a_run_tells_what_ours_of_the_same_settings_reached(record: Path, tmp_path: Path) -> None:
     assert evidence.beside(asdict(CONFIG), tmp_path) == f"37.50 % at the end (results/{record.name})"
     assert evidence.beside(asdict(make_config("lc-biid-c10")), tmp_path) == ""
+
+
+def test_the_page_has_a_table_and_a_figure_of_what_was_run_and_lists_the_rest(tmp_path: Path) -> None:
+    (first, other, *_) = configs("results-alexnet", 1, {})
+    for config, end in ((first, 0.4), (other, 0.45)):
+        settings = {name: value for name, value in asdict(config).items() if name != "num_rounds"}
+        run = write_run(tmp_path / "logs" / config.model, [0.3] * 195 + [end] * 5, **settings)
+        (run / "server.txt").write_text("{}")
+        evidence.keep(run, config, tmp_path)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "results" / "results-alexnet.md").write_text("A remark.\n")
+    page = evidence.write_page(tmp_path).read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| lc-biid-c10")]
+    assert [row.split(" | ")[1] for row in rows] == ["fedmatch", "fedavg-sl", "fedmatch"]  # two items have it
+    # 40 - 41.67, the paper's; the mean of five times 30 and five times 40.
+    assert " | 1 | 40.00 | 35.00 | 41.67 ± 0.32 | -1.67 | " in rows[0]
+    assert " | 45.00 | 37.50 | 47.23 ± 0.31 | -2.23 | " in rows[1]
+    assert "Not run yet: lc-biid-c10 fedprox-sl; lc-biid-c10 fedavg-uda" in page
+    assert "fedmatch, seed 2" in page
+    assert "A remark." in page
+    assert (tmp_path / "docs" / "figures" / "results-alexnet.png").stat().st_size > 5000
+
+
+def test_the_evidence_takes_no_settings_but_the_machines() -> None:
+    with pytest.raises(ConfigError, match="--num-rounds: --experiment evidence has the settings of its records"):
+        configs("evidence", 1, {"num_rounds": 2})
+    assert configs("evidence", 1, {"workers": 3})[0].workers == 3
 
 
 def test_every_run_of_the_evidence_has_a_name_of_its_own_and_its_seed() -> None:

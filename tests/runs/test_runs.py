@@ -87,7 +87,7 @@ def content(folder: Path) -> dict[str, Any]:
         found.update({name: state[name].tolist() for name in state.files if name not in ("about", "clients")})
         clients = state["clients"].tolist()
         about = json.loads(state["about"].tobytes())
-    found["plateau"] = about["plateau"]
+    found.update({name: about[name] for name in ("plateau", "best")})
     for client, (version, _, crc, *plateau) in ((client, row) for client, row in enumerate(clients) if row[0]):
         held = np.load(check_pts / "clients" / f"{client}-{version}.npy")
         found[f"held by {client}"] = (crc, plateau, held.tolist())

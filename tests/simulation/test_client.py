@@ -24,6 +24,8 @@ from tests.small_network import Bench, X, Y
 class Recorder:
     """A learner that notes what it is given and moves the model to a known place."""
 
+    uses_received, uses_partners = True, True
+
     def __init__(self, bench: Any) -> None:
         self.bench, self.batches = bench, list[Any]()
 
@@ -75,6 +77,14 @@ def test_a_clients_round_counts_examples_and_measures_labelled_accuracy_around_t
     assert [len(batch.x_unlabeled) for batch in learner.batches] == [5, 5, 5, 5]
     assert {tuple(batch.seed) for batch in learner.batches} != {tuple(learner.batches[0].seed)}
     assert float(learner.batches[0].lr) == 0.5
+    # What the received model predicts on the batch's images, and on as many others, drawn anew for every batch.
+    network = networks.build_network("alexnet", (24, 24, 3), 4, decomposed=False)
+    networks.write(network, Params(bench.before.theta(config.l1_thres), np.zeros(0, np.float32)))
+    for batch in learner.batches:
+        for x, probs in ((batch.x_unlabeled, batch.received_probs), (batch.x_partner, batch.partner_probs)):
+            np.testing.assert_allclose(probs, network(x.astype(np.float32) / 255), atol=1e-5)
+        assert all(any((image == other).all() for other in X[6:16]) for image in batch.x_partner)
+    assert (learner.batches[0].x_partner != learner.batches[2].x_partner).any()
     assert result.update.upload.cost.sum == 1.0
     assert [score.split for score in result.scored] == ["valid"]
     assert result.theta is None

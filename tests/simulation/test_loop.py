@@ -92,7 +92,7 @@ def run(config: Config, kind: type[Arithmetic] = Arithmetic) -> tuple[list[Any],
 
 
 LC = make_config("lc-biid-c10", num_clients=3, num_rounds=4, frac_clients=1.0, lr=0.9, lr_patience=1, helper_interval=2)
-LC = replace(LC, l1_thres=0.0, delta_thres=0.0)
+LC = replace(LC, l1_thres=0.0, delta_thres=0.0, lr_memory="client")
 
 
 def test_labels_at_client_averages_sigma_and_psi_apart() -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedmatch_tf.algorithms.algorithm import Update
 from fedmatch_tf.config import make_config
+from fedmatch_tf.core import schedule
 from fedmatch_tf.core.params import Params
+from fedmatch_tf.core.wire import Cost, Upload
 from fedmatch_tf.simulation import server
-from fedmatch_tf.simulation.tasks import GLOBAL, Score
+from fedmatch_tf.simulation.tasks import GLOBAL, ClientResult, Score
 
 CONFIG = make_config("lc-biid-c10")
 
@@ -56,3 +59,25 @@ def test_the_best_model_is_the_first_of_the_lowest_validation_loss() -> None:
         (1, 1.0, [1.25]),
         (4, 0.5, [4.25]),
     ]
+
+
+def test_updates_are_lost_at_the_rate_that_was_asked_for_and_always_the_same_ones() -> None:
+    config = make_config("lc-biid-c10", drop_rate=0.25)
+    cost = Cost(0.0, 0.0, 0.0, 0)
+    empty = Params(np.zeros(0, np.float32), np.zeros(0, np.float32))
+
+    def results(clients: range) -> list[ClientResult]:
+        updates = [Update(client, Upload(empty, cost), 1) for client in clients]
+        return [ClientResult(update, cost, schedule.start(0.1, 5), 0.1, ()) for update in updates]
+
+    everyone, kept = results(range(100)), []
+    for round_num in range(100):
+        arrived = server.arrived(config, round_num, everyone)
+        kept.append({result.client for result in arrived})
+        gone = server.lost(config, everyone, arrived)
+        assert gone == tuple(sorted(set(range(100)) - kept[-1]))
+    assert abs(sum(map(len, kept)) / 10_000 - 0.75) < 5 * np.sqrt(0.25 * 0.75 / 10_000)
+    some = server.arrived(config, 7, results(range(40, 60)))  # whoever else takes part
+    assert {result.client for result in some} == kept[7] & set(range(40, 60))
+    assert server.arrived(CONFIG, 0, everyone) == everyone
+    assert server.lost(CONFIG, everyone, everyone) is None

@@ -48,9 +48,9 @@ def test_there_are_six_calls_from_the_loop_to_the_gradient_step(
         return step(self, *arguments)
 
     monkeypatch.setattr(FedMatch, "_unsupervised_step", watched)
-    backend = InlineBackend(partial(Worker, config))
-    (start,) = backend.map([InitTask()])
-    list(loop.run(config, server.initial_state(config, start.params), backend, MemoryStore()))
+    with InlineBackend(partial(Worker, config)) as backend:
+        (start,) = backend.map([InitTask()])
+        list(loop.run(config, server.initial_state(config, start.params), backend, MemoryStore()))
     documented = ["run", "train_clients", "map", "run", "update", "_train"]
     assert calls[0] == documented
     page = (ROOT / "docs" / "ARCHITECTURE.md").read_text()

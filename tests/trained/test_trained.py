@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -76,11 +77,7 @@ ALONE = """
 import json, sys
 import numpy as np
 import tensorflow as tf
-try:
-    import fedmatch_tf
-    sys.exit("fedmatch_tf could be imported")
-except ModuleNotFoundError:
-    pass
+sys.modules["fedmatch_tf"] = sys.modules["data"] = None  # whatever is installed: they can't be imported
 x, y = np.load("x.npy"), np.load("y.npy")
 for path in sys.argv[1:]:
     if path.endswith(".keras"):
@@ -294,8 +291,34 @@ def test_a_folder_that_is_no_run_is_refused(made: Made, tmp_path: Path) -> None:
     assert_refused(made.commands.run("--task", "lc-biid-c10", "--run", "x", cwd=tmp_path), "--run: is for --work-type")
 
 
+def test_other_partitions_than_the_runs_are_refused_and_moved_ones_found(made: Made, tmp_path: Path) -> None:
+    moved = tmp_path / "moved"
+    shutil.copytree(made.cwd / "datasets", moved)
+    fine = made("evaluate", "--dataset-path", str(moved), "--output-path", str(tmp_path), "--quiet")
+    assert fine.returncode == 0, fine.stderr
+    manifest = moved / "lc-biid-own" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"seed": 1', '"seed": 2'))
+    refused = made("evaluate", "--dataset-path", str(moved), "--output-path", str(tmp_path), "--quiet")
+    assert_refused(refused, "expected the partitions that the run began with")
+
+
+def test_a_checkpoint_of_an_earlier_version_is_loaded(made: Made, tmp_path: Path) -> None:
+    """Version 0.4.0 recorded neither the data's shape nor a best model."""
+    shutil.copytree(made.cwd / "outputs", tmp_path / "outputs")
+    path = tmp_path / "outputs" / "check_pts" / made.run.name / "state.npz"
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files if name != "best"}
+    about = json.loads(arrays["about"].tobytes())
+    assert about["data"][1] == list(CLASSES)
+    del about["data"], about["best"]
+    np.savez(path, **{**arrays, "about": np.frombuffer(json.dumps(about).encode(), np.uint8)})
+    old, new = (fm.load_model(folder / "outputs" / "logs" / made.run.name) for folder in (tmp_path, made.cwd))
+    for one, other in zip(old.get_weights(), new.get_weights()):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_fashion_mnist_pictures_get_the_frame_that_training_gave_them(tmp_path: Path) -> None:
-    from data.sources import read_image_like
+    from data.sources import read_image_like, read_labelled
 
     grey = np.full((28, 28), 200, np.uint8)
     Image.fromarray(grey).save(tmp_path / "shirt.png")
@@ -303,5 +326,11 @@ def test_fashion_mnist_pictures_get_the_frame_that_training_gave_them(tmp_path: 
     assert framed.shape == (32, 32, 3)
     assert (framed[2:30, 2:30] == 200).all()
     assert framed.sum() == 200 * 28 * 28 * 3
+    for name in ("bag", "boot"):
+        (tmp_path / "folder" / name).mkdir(parents=True)
+        Image.fromarray(grey).save(tmp_path / "folder" / name / "1.png")
+    x, y = read_labelled(tmp_path / "folder", "fmnist", 32, ("bag", "boot"))
+    np.testing.assert_array_equal(x[0], framed)
+    assert y.tolist() == [0, 1]
     with pytest.raises(DataError, match="not a readable image"):
         read_image_like("fmnist", tmp_path / "absent.png", 32)

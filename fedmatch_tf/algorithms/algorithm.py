@@ -47,6 +47,7 @@ class Algorithm(Protocol):
     """A federated algorithm, as pure functions of their arguments. Made from a Config."""
 
     embeds: bool  # whether the server knows clients by their model's prediction on the probe image
+    server_trains_last: bool  # whether the server's epochs (labels-at-server) end a round instead of beginning it
     proximal_weight: float  # mu of mu / 2 |theta - received|^2, which clients add to their loss; 0: nothing
 
     def broadcast(self, state: ServerState, held: Params | None, helpers: Sequence[Params]) -> Broadcast:

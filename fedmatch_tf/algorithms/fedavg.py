@@ -14,6 +14,7 @@ class FedAvg:
     """Plain federated averaging of one set of parameters, which a plain network keeps in sigma."""
 
     embeds = False
+    server_trains_last = False
     proximal_weight = 0.0
 
     def __init__(self, config: Config) -> None:

@@ -18,6 +18,7 @@ class FedMatch:
     """The paper's algorithm; without decomposition, the one set of parameters travels as sigma does."""
 
     embeds = True
+    server_trains_last = False
     proximal_weight = 0.0
 
     def __init__(self, config: Config) -> None:

@@ -14,6 +14,7 @@ class Local:
     """No server to speak of: it hands out the starting parameters and keeps each client's own."""
 
     embeds = False
+    server_trains_last = False
     proximal_weight = 0.0
 
     def __init__(self, config: Config) -> None:

@@ -19,6 +19,7 @@ class AlgorithmEntry(NamedTuple):
     learner: str | None = None  # the one that it goes with; None: every learner that belongs to no algorithm
     has_global_model: bool = True  # False: clients share nothing, so figures are means over clients
     decomposed: bool = False  # parameters are sigma and psi
+    scenario: str | None = None  # the one that it is for; None: both
     has_helpers: bool = False  # clients receive other clients' parameters
     group: str | None = None  # of settings that are for this algorithm only
     reads: frozenset[str] = frozenset()  # other settings that not every algorithm looks at
@@ -45,6 +46,7 @@ ALGORITHMS = {
     ),
     "fedavg": AlgorithmEntry("fedmatch_tf.algorithms.fedavg:FedAvg"),
     "fedprox": AlgorithmEntry("fedmatch_tf.algorithms.fedprox:FedProx", reads=frozenset({"mu"})),
+    "semifl": AlgorithmEntry("fedmatch_tf.algorithms.semifl:SemiFL", learner="semifl", scenario="ls"),
     "local": AlgorithmEntry("fedmatch_tf.algorithms.local:Local", has_global_model=False),
 }
 
@@ -68,6 +70,12 @@ LEARNERS = {
         defaults=MappingProxyType({"confidence": 0.85}),
         depends_on_end=False,
         passes=1.4,
+    ),
+    "semifl": LearnerEntry(
+        "fedmatch_tf.learners.semifl:SemiFL",
+        defaults=MappingProxyType({"confidence": 0.95, "num_epochs_client": 5}),
+        depends_on_end=False,
+        passes=2.0,
     ),
     "gpl": LearnerEntry(
         "fedmatch_tf.learners.gpl:GPL",

@@ -167,6 +167,12 @@ def _check_model(config: Config) -> None:
         for name in _own_settings(config, entry) - _own_settings(config, algorithm_of(config.model)):
             if getattr(config, name) is True:  # an ablation of another algorithm
                 raise ConfigError(f"{flag(name)}: is for --model {algorithm}, received {config.model}")
+    only = algorithm_of(config.model).scenario
+    if only is not None and config.scenario != only:
+        raise ConfigError(
+            f"--model: {config.model} is for {SCENARIOS[only]}: its server fine-tunes on labels of its own. Use a task "
+            f"that begins with {only}, or another model; received --task {config.task}"
+        )
     if config.ablate_eval and config.no_decomposition:
         raise ConfigError(
             "--ablate-eval: tests sigma and psi apart, which --no-decomposition leaves out; use one of them"

@@ -29,7 +29,7 @@ def run(
     neighbours = Neighbours(state.embeddings)
     for round_num in range(state.rounds_done, config.num_rounds):  # line 3; line 3
         begin = time.monotonic()
-        state, scores = server.train(config, crew, state, round_num)  # none; lines 4 to 8
+        state, scores = server.train_first(config, algorithm, crew, state, round_num)  # none; lines 4 to 8
         active = server.select_clients(config, round_num)  # line 4; line 9
         helpers = server.helpers_of(config, neighbours, active, round_num)  # line 6; line 11
         tasks = server.client_tasks(config, algorithm, state, store, active, helpers, round_num)  # line 7; line 12
@@ -38,8 +38,10 @@ def run(
         updates = [result.update for result in received]
         neighbours.update(server.embeddings_of(updates))  # line 8; line 13
         state = server.aggregate(algorithm, state, updates)  # lines 10 and 11; line 15
-        # Not in the paper's listing: test the global model; validation losses decide on learning rates.
-        scores |= server.score(config, crew, state)
+        # Not in the paper's listing: servers that train last; test the global model, whose validation losses decide on
+        # learning rates.
+        state, after = server.train_last(config, algorithm, crew, state, round_num)
+        scores |= after | server.score(config, algorithm, crew, state)
         server.keep(config, algorithm, store, received, scores)
         state = server.end_round(config, state, received, scores)
         step, seconds = server.task_step(config, round_num), time.monotonic() - begin

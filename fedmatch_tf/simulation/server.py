@@ -50,20 +50,36 @@ def task_step(config: Config, round_num: int) -> int:
     return round_num * config.num_steps // config.num_rounds
 
 
+def train_first(
+    config: Config, algorithm: Algorithm, crew: Crew, state: ServerState, round_num: int
+) -> tuple[ServerState, Scores]:
+    """The server's epochs of a round, unless they come last."""
+    return (state, {}) if algorithm.server_trains_last else train(config, crew, state, round_num)
+
+
+def train_last(
+    config: Config, algorithm: Algorithm, crew: Crew, state: ServerState, round_num: int
+) -> tuple[ServerState, Scores]:
+    """The server's epochs of a round, if they come last."""
+    return train(config, crew, state, round_num) if algorithm.server_trains_last else (state, {})
+
+
 def train(config: Config, crew: Crew, state: ServerState, round_num: int) -> tuple[ServerState, Scores]:
     """(the state after the server's epochs, its model's scores); with labels at the clients there are none."""
     scores: Scores = {}
     for epoch in range(_num_epochs(config)):
         params = crew.train_server(ServerTask(round_num, epoch, state.params, state.plateau.lr)).params
-        scores = crew.score(round_num, [ToScore(SERVER, params.theta(config.l1_thres), client_splits(config))])
+        scores |= crew.score(round_num, [ToScore(SERVER, params.theta(config.l1_thres), client_splits(config))])
         plateau = next_lr(config, state.plateau, scores.get((SERVER, "valid")))
         state = state._replace(params=params, plateau=plateau)
     return state, scores
 
 
-def _next_epoch(config: Config, state: ServerState) -> ServerTask | None:
-    """The server's first epoch of the next round, if it needs nothing that scores of this round would say."""
+def _next_epoch(config: Config, algorithm: Algorithm, state: ServerState) -> ServerTask | None:
+    """The server's first epoch of the next round, if it needs nothing that this round's scores or the next will say."""
     if _num_epochs(config) == 0 or state.rounds_done == config.num_rounds or config.lr_signal == "server":
+        return None
+    if algorithm.server_trains_last:
         return None
     return ServerTask(state.rounds_done, 0, state.params, state.plateau.lr)
 
@@ -157,7 +173,7 @@ def embeddings_of(updates: Sequence[Update]) -> dict[int, np.ndarray]:
     return {update.client: update.embedding for update in updates if update.embedding is not None}
 
 
-def score(config: Config, crew: Crew, state: ServerState) -> Scores:
+def score(config: Config, algorithm: Algorithm, crew: Crew, state: ServerState) -> Scores:
     """The scores of the round's clients and of the global model, if there is one; of its parts if the run asks for it.
 
     Workers may run the server's next epoch meanwhile.
@@ -170,7 +186,7 @@ def score(config: Config, crew: Crew, state: ServerState) -> Scores:
     if config.ablate_eval:
         models.append(ToScore(GLOBAL_SIGMA, state.params.sigma, ("test",)))
         models.append(ToScore(GLOBAL_PSI, state.params.only_psi(config.l1_thres), ("test",)))
-    return crew.score(state.rounds_done - 1, models, beside=_next_epoch(config, state))
+    return crew.score(state.rounds_done - 1, models, beside=_next_epoch(config, algorithm, state))
 
 
 def end_round(config: Config, state: ServerState, results: Sequence[ClientResult], scores: Scores) -> ServerState:

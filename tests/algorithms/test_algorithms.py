@@ -108,3 +108,14 @@ def test_only_fedprox_pulls_back_and_only_fedmatch_embeds() -> None:
     names = ("fedmatch", "fedavg-sl", "fedprox-sl", "local-sl")
     assert [algorithm(name, mu=0.5).proximal_weight for name in names] == [0, 0, 0.5, 0]
     assert [algorithm(name).embeds for name in names] == [True, False, False, False]
+
+
+def test_semifl_averages_those_who_had_something_to_learn_and_trains_at_the_server_last() -> None:
+    semifl, empty = algorithm("semifl", "ls-biid-c10"), vector()
+    start = STATE._replace(params=Params(vector(1, 1), empty))
+    sent = {0: vector(3, 5), 1: vector(1, 1), 2: vector(5, 1)}  # client 1 sends back what it received
+    updates = [Update(client, semifl.upload(Params(sigma, empty), start.params), 9) for client, sigma in sent.items()]
+    assert semifl.aggregate(start, updates).params.sigma.tolist() == [4, 3]
+    assert semifl.aggregate(start, updates[1:2]).params is start.params
+    assert semifl.server_trains_last
+    assert not algorithm("fedavg-sl").server_trains_last

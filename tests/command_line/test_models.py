@@ -68,14 +68,14 @@ def shell(tmp_path_factory: pytest.TempPathFactory, commands: CommandServer) -> 
 
 
 def combinations() -> list[Any]:
-    """All of them; those of another kind than the model's own of the three are marked slow."""
+    """All of them; those of another kind than the model's own are marked slow."""
     found = []
     for number, model in enumerate(MODELS):
         for scenario in ("lc", "ls"):
             for place, kind in enumerate(KINDS):
-                if scenario == "ls" and model.startswith("local-"):
+                if scenario in ("ls" if model.startswith("local-") else "", "lc" if model == "semifl" else ""):
                     continue
-                marks = [] if place == number % 3 else [pytest.mark.slow]
+                marks = [] if place == number % len(KINDS) else [pytest.mark.slow]
                 found.append(pytest.param(model, scenario, kind, marks=marks, id=f"{model}-{scenario}-{kind}"))
     return found
 
@@ -114,6 +114,24 @@ def test_ablations_of_fedmatch_train_and_record_what_they_are_for(scenario: str,
     assert "test_acc_sigma" not in plain[0]
 
 
+def test_a_share_of_labels_at_some_clients_and_lost_updates_train_and_are_recorded(shell: Shell) -> None:
+    flags = ("--labeled-fraction=0.3", "--labeled-clients=2", "--frac-clients=1", "--drop-rate=0.7", "--num-rounds=3")
+    lines = shell.train("lc-bdir-own", "fedmatch", "--dataset-path=shares", *flags)
+    manifest = json.loads((shell.cwd / "shares" / "lc-bdir-own" / "manifest.json").read_text())
+    assert [name for name in manifest["files"] if name.startswith("s_")] != []
+    assert sum(name.startswith("s_") for name in manifest["files"]) == 2
+    assert [len(line["clients"]) for line in lines] == [3, 3, 3]
+    dropped = [line["dropped"] for line in lines]
+    assert any(dropped), "with this seed"
+    assert any(len(gone) < 3 for gone in dropped)
+    for line in lines:
+        assert set(line["dropped"]) <= {0, 1, 2}
+        if len(line["dropped"]) == 3:
+            assert line["c2s"]["sum"] == 0
+    whole = shell.train("lc-biid-own", "fedmatch", "--num-rounds=1")
+    assert "dropped" not in whole[0]
+
+
 @pytest.mark.parametrize(("model", "scenario"), [("fedprox-fixmatch", "lc"), ("fedavg-uda", "ls"), ("local-uda", "lc")])
 def test_labelled_accuracy_is_recorded_for_baselines_alike(model: str, scenario: str, shell: Shell) -> None:
     for line in shell.train(f"{scenario}-biid-own", model, "--labeled-acc"):
@@ -125,6 +143,10 @@ def test_labelled_accuracy_is_recorded_for_baselines_alike(model: str, scenario:
     ("task", "given", "message"),
     [
         ("ls-biid-c10", {"model": "local-uda"}, "clients would never learn from labels"),
+        ("lc-biid-c10", {"model": "semifl"}, "semifl is for labels-at-server"),
+        ("lc-biid-c10", {"model": "local-sl", "drop_rate": 0.5}, "sends nothing that could be lost"),
+        ("ls-biid-c10", {"labeled_clients": 5}, "the server has all labels"),
+        ("lc-biid-c10", {"labeled_clients": 101}, "expected at most the 100 clients"),
         ("lc-biid-c10", {"num_clients": 1}, "nobody could help"),
         ("ls-biid-c10", {"num_epochs_server": 0}, "nobody would see a label"),
         ("lc-biid-c10", {"model": "fedavg-uda", "no_icc": True}, "--no-icc: is for --model fedmatch"),

@@ -141,8 +141,8 @@ def test_every_task_profile_and_model_has_a_complete_config_or_a_reason() -> Non
     for scenario, kind, dataset in itertools.product(SCENARIOS, KINDS, DATASETS):
         given = {"source": "x.npz"} if dataset == "own" else {}
         for profile, model in itertools.product(PROFILES, MODELS):
-            if scenario == "ls" and model.startswith("local-"):
-                with pytest.raises(ConfigError, match="never learn from labels"):
+            if scenario == ("ls" if model.startswith("local-") else "lc" if model == "semifl" else ""):
+                with pytest.raises(ConfigError, match=r"never learn from labels|fine-tunes on labels of its own"):
                     make_config(f"{scenario}-{kind}-{dataset}", profile=profile, model=model, **given)
             else:
                 config = make_config(f"{scenario}-{kind}-{dataset}", profile=profile, model=model, **given)
@@ -197,7 +197,7 @@ def test_bad_settings_are_refused_with_rule_and_value(given: dict[str, Any], mes
 def test_every_model_is_an_algorithm_and_a_learner() -> None:
     learners = ("sl", "uda", "fixmatch", "gpl")
     baselines = [f"{algorithm}-{learner}" for algorithm in ("fedavg", "fedprox", "local") for learner in learners]
-    assert list(MODELS) == ["fedmatch", *baselines]
+    assert sorted(MODELS) == sorted(["fedmatch", "semifl", *baselines])
     config = make_config("lc-biid-c10", model="fedprox-uda")
     assert (config.algorithm, config.learner, config.has_global_model) == ("fedprox", "uda", True)
     config = make_config("lc-biid-c10")

@@ -13,6 +13,7 @@ from fedmatch_tf.config import make_config
 from fedmatch_tf.core import networks
 from fedmatch_tf.core.params import Params
 from fedmatch_tf.learners.learner import Batch, make_learner
+from fedmatch_tf.learners.semifl import mixture_share
 from tests.conftest import made_up_images
 
 X, LABELS = made_up_images(24, num_classes=4, size=24)
@@ -38,7 +39,7 @@ class Bench:
         self.learner = make_learner(self.config, self.model, upside_down, proximal_weight)
         self.learner.begin_round()
 
-    def run(self, share_done: float = 0.0, labeled: bool = True, unlabeled: bool = True) -> list[Any]:
+    def run(self, share_done: float = 0.0, labeled: bool = True, unlabeled: bool = True, **more: Any) -> list[Any]:
         batch = Batch(
             X[LABELED] if labeled else None,
             Y[LABELED] if labeled else None,
@@ -48,6 +49,7 @@ class Bench:
             np.array([1, 2], np.int32),
             tf.constant(share_done),
             tf.constant(LR),
+            **more,
         )
         return [(kind, step()) for kind, step in self.learner.client_steps(batch)]
 
@@ -208,3 +210,61 @@ def test_fedmatch_without_decomposition_trains_one_set_with_both_losses() -> Non
     second = np.concatenate([part.numpy().ravel() for part in tape.gradient(loss, networks.sigmas(bench.model))])
     assert float(terms.loss) == pytest.approx(float(loss), rel=1e-3)
     np.testing.assert_allclose(after.sigma, middle - LR * second, atol=1e-6)
+
+
+def predictions(seed: int) -> np.ndarray:
+    """What a received model might say of the sixteen unlabelled images."""
+    return np.random.default_rng(seed).dirichlet(np.ones(4), 16).astype(np.float32)
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "local"])
+def test_global_pseudo_labels_come_from_the_received_model_whatever_the_local_one_says(algorithm: str) -> None:
+    received = predictions(3)
+    kept = received.max(axis=1) >= 0.6
+    assert 0 < kept.sum() < 16
+    bench = Bench(f"{algorithm}-gpl", confidence=0.6)
+    ((kind, terms),) = bench.run(received_probs=received)
+    moved = bench.moved()
+    targets = np.eye(4, dtype=np.float32)[received.argmax(axis=1)]
+
+    def loss() -> tf.Tensor:
+        strong = bench.probs(X[UNLABELED][kept][:, ::-1])
+        supervised = tf.reduce_mean(CE(Y[LABELED], bench.probs(X[LABELED])))
+        return 10 * supervised + tf.reduce_sum(CE(targets[kept], strong)) / 16
+
+    assert kind == "u"
+    assert terms.kept.numpy().tolist() == kept.tolist()
+    assert terms.pseudo_labels.numpy()[kept].tolist() == received.argmax(axis=1)[kept].tolist()
+    assert_step(bench, loss, float(terms.loss), moved)
+
+
+def test_semifl_fixes_confident_labels_and_mixes_them_with_other_images() -> None:
+    received, others = predictions(3), predictions(4)
+    kept = received.max(axis=1) >= 0.6
+    partners = np.random.default_rng(5).permutation(X[UNLABELED])
+    bench = Bench("semifl", "ls-biid-c10", confidence=0.6)
+    ((_, terms),) = bench.run(labeled=False, received_probs=received, x_partner=partners, partner_probs=others)
+    moved = bench.moved()
+    share = float(mixture_share(tf.constant([1, 2], tf.int32)))
+    own, other = (np.eye(4, dtype=np.float32)[probs.argmax(axis=1)][kept] for probs in (received, others))
+    mixed = share * X[UNLABELED][kept].astype(np.float32) + (1 - share) * partners[kept].astype(np.float32)
+
+    def loss() -> tf.Tensor:
+        fix = tf.reduce_mean(CE(own, bench.probs(X[UNLABELED][kept][:, ::-1])))
+        probs = bench.probs(mixed)
+        mix = share * tf.reduce_mean(CE(own, probs)) + (1 - share) * tf.reduce_mean(CE(other, probs))
+        return fix + mix
+
+    assert_step(bench, loss, float(terms.loss), moved)
+    bench = Bench("semifl", "ls-biid-c10", confidence=1.0)  # nobody is that sure
+    ((_, terms),) = bench.run(labeled=False, received_probs=received, x_partner=partners, partner_probs=others)
+    assert float(terms.loss) == 0.0
+    assert not bench.moved().any()
+
+
+def test_a_mixtures_share_is_drawn_from_beta_075_075() -> None:
+    """Of Beta(a, a): mean 1/2, variance 1 / (4 (2a + 1)) = 0.1."""
+    shares = np.array([float(mixture_share(tf.constant([seed, 7], tf.int32))) for seed in range(3000)])
+    assert abs(shares.mean() - 0.5) < 5 * np.sqrt(0.1 / 3000)
+    assert shares.var() == pytest.approx(0.1, rel=0.1)
+    assert ((shares > 0) & (shares < 1)).all()

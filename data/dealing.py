@@ -20,7 +20,7 @@ class PartitionSpec:
 
     scenario: str  # lc or ls
     kind: str  # biid, bimb, bdir, bshard or simb
-    dataset: str  # c10, fmnist, covid, digits or own
+    dataset: str  # c10, fmnist, digits, own, ...
     num_clients: int
     labels_per_class: int  # of each client (lc), of the server (ls)
     num_test: int

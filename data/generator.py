@@ -21,7 +21,7 @@ from data.dealing import PartitionSpec
 from data.errors import DataError
 from data.manifest import REMAKE, FileRecord, Manifest, SourceRecord, read_manifest
 from data.partition import Partition, make_partition
-from data.readers import Progress, silent
+from data.raw import Progress, silent
 from data.sources import FILE_NAMES, Source
 
 PICTURE = "partition.png"

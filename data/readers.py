@@ -6,46 +6,25 @@ import gzip
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, NamedTuple, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from data import safe_pickle
+from data import cifar, svhn
 from data.errors import DataError
+from data.raw import Progress, Raw, check_complete, silent
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-Item = TypeVar("Item")
-# Shows progress while something long is gone through: (items, their number, what is being done) -> the same items.
-Progress = Callable[[Iterable[Item], int, str], Iterable[Item]]
-
-
-def silent(items: Iterable[Item], total: int, what: str) -> Iterable[Item]:
-    """No progress display."""
-    return items
-
-
-class Raw(NamedTuple):
-    """Images and labels as a file holds them."""
-
-    x: np.ndarray  # uint8 [n, h, w] or [n, h, w, channels]
-    y: np.ndarray  # int64 [n]
-    origin: str
-    class_names: tuple[str, ...] = ()
-
-
-CIFAR_PYTHON = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
-CIFAR_BINARY = tuple(f"{name}.bin" for name in CIFAR_PYTHON)
-CIFAR_RECORD = 1 + 3 * 32 * 32  # the label, then the red, green and blue planes
 IDX_PAIRS = (
     ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
     ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
 )
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
-_MAX_MEMBER = 1 << 30  # no file of a CIFAR-10 archive comes near a gigabyte
+_MAX_MEMBER = 1 << 30  # no file of a CIFAR archive comes near a gigabyte
 
 
 def read(path: Path, image_size: int, progress: Progress = silent, pad: bool = False) -> Raw:
@@ -72,48 +51,46 @@ def _read_file(path: Path) -> Raw:
         return read_npz(path)
     if path.name.endswith((".tar.gz", ".tgz", ".tar")):
         members = _archive_members(path)
-        if CIFAR_BINARY[0] in members:
-            return read_cifar_binary(members)
-        return read_cifar_python(members)
-    raise DataError("expected .npz, .tar.gz or a folder")
+        return cifar.format_of(members).read(members)
+    if path.suffix == ".mat":
+        return svhn.read(_members(path.parent, svhn.FILES))
+    raise DataError("expected .npz, .tar.gz, .mat or a folder")
 
 
 def _read_folder(path: Path, image_size: int, progress: Progress, pad: bool) -> Raw:
-    for folder in (path, path / "cifar-10-batches-py", path / "cifar-10-batches-bin"):
-        if any((folder / name).is_file() for name in CIFAR_PYTHON):
-            return read_cifar_python(_folder_members(folder))
-        if any((folder / name).is_file() for name in CIFAR_BINARY):
-            return read_cifar_binary(_folder_members(folder))
+    for folder in (path, *(path / name for name in cifar.FOLDERS)):
+        members = _members(folder, cifar.FILES) if folder.is_dir() else {}
+        if members:
+            return cifar.format_of(members).read(members)
     names = {name.name for name in path.iterdir()}
+    if svhn.FILES[0] in names:
+        return svhn.read(_members(path, svhn.FILES))
+    if {"train", "test"} <= names and any(child.is_dir() for child in (path / "train").glob("*")):
+        return read_split_folders(path, image_size, progress, pad)
     if any(name in names or f"{name}.gz" in names for pair in IDX_PAIRS for name in pair):
         return read_idx(path)
     return read_image_folder(path, image_size, progress, pad)
 
 
-def _folder_members(folder: Path) -> dict[str, bytes]:
-    return {p.name: p.read_bytes() for p in folder.iterdir() if p.name in (*CIFAR_PYTHON, *CIFAR_BINARY)}
+def _members(folder: Path, names: Sequence[str]) -> dict[str, bytes]:
+    """The files of these names that the folder has."""
+    return {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
 
 
 def _archive_members(path: Path) -> dict[str, bytes]:
-    """CIFAR-10's files inside a tar archive, which is never unpacked to disk."""
+    """The files of CIFAR-10 or CIFAR-100 inside a tar archive, which is never unpacked to disk."""
     found = {}
     with tarfile.open(path) as archive:
         for member in archive:
             name = Path(member.name).name
-            if not member.isfile() or name not in (*CIFAR_PYTHON, *CIFAR_BINARY):
+            if not member.isfile() or name not in cifar.FILES:
                 continue
             if member.size > _MAX_MEMBER:
-                raise DataError(f"{name} inside it claims {member.size} bytes, too many for CIFAR-10")
+                raise DataError(f"{name} inside it claims {member.size} bytes, too many for CIFAR")
             content = archive.extractfile(member)
             if content is not None:
                 found[name] = content.read()
     return found
-
-
-def _check_complete(files: Mapping[str, object], expected: Iterable[str], what: str) -> None:
-    missing = [name for name in expected if name not in files]
-    if missing:
-        raise DataError(f"expected {what}; missing {', '.join(missing)}")
 
 
 def read_npz(path: Path) -> Raw:
@@ -133,7 +110,7 @@ def read_npz(path: Path) -> Raw:
     if "x_test" in arrays or "y_test" in arrays:
         pairs.append(("x_test", "y_test"))
     expected = [name for pair in pairs for name in pair]
-    _check_complete(arrays, expected, f"arrays x_train, y_train, x_test, y_test, found {names}")
+    check_complete(arrays, expected, f"arrays x_train, y_train, x_test, y_test, found {names}")
     for x, y in pairs:
         _check_pair(arrays[x], arrays[y], x, y)
     x_all, y_all = (_joined([arrays[pair[i]] for pair in pairs], "images") for i in (0, 1))
@@ -162,46 +139,6 @@ def _joined(parts: list[np.ndarray], what: str) -> np.ndarray:
         shapes = " and ".join(str(list(part.shape)) for part in parts)
         raise DataError(f"expected train and test {what} of one shape, received {shapes}")
     return np.concatenate(parts)
-
-
-def read_cifar_python(files: Mapping[str, bytes]) -> Raw:
-    """CIFAR-10's batches of pickled dicts, as made by Python 2."""
-    _check_complete(files, CIFAR_PYTHON, "CIFAR-10's six python batches")
-    images, labels = [], []
-    for name in CIFAR_PYTHON:
-        try:
-            batch = safe_pickle.loads(files[name], encoding="bytes")
-        except DataError as error:
-            raise DataError(f"{name}: {error}") from error
-        batch = {_text(key): value for key, value in batch.items()} if isinstance(batch, dict) else {}
-        data, y = batch.get("data"), batch.get("labels")
-        if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != 3072:
-            raise DataError(f"{name}: expected `data` uint8 [n,3072]")
-        if not isinstance(y, list) or len(y) != len(data) or not all(isinstance(n, int) and 0 <= n <= 9 for n in y):
-            raise DataError(f"{name}: expected `labels`, a list of {len(data)} numbers 0 to 9")
-        images.append(data)
-        labels.append(np.array(y, np.int64))
-    return _cifar(np.concatenate(images), np.concatenate(labels), "CIFAR-10 python batches")
-
-
-def read_cifar_binary(files: Mapping[str, bytes]) -> Raw:
-    """CIFAR-10's batches of 3073-byte records."""
-    _check_complete(files, CIFAR_BINARY, "CIFAR-10's six binary batches")
-    for name in CIFAR_BINARY:
-        if not files[name] or len(files[name]) % CIFAR_RECORD:
-            raise DataError(f"{name}: truncated: expected records of {CIFAR_RECORD} bytes, has {len(files[name])}")
-    records = np.frombuffer(b"".join(files[name] for name in CIFAR_BINARY), np.uint8).reshape(-1, CIFAR_RECORD)
-    return _cifar(records[:, 1:], records[:, 0].astype(np.int64), "CIFAR-10 binary batches")
-
-
-def _cifar(planes: np.ndarray, y: np.ndarray, origin: str) -> Raw:
-    if len(y) and not (y.min() >= 0 and y.max() <= 9):
-        raise DataError(f"expected labels 0 to 9, received {y.min()} to {y.max()}")
-    return Raw(np.ascontiguousarray(planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)), y, origin)
-
-
-def _text(key: object) -> object:
-    return key.decode("latin1") if isinstance(key, bytes) else key
 
 
 def read_idx(folder: Path) -> Raw:
@@ -251,6 +188,22 @@ def read_image_folder(folder: Path, image_size: int, progress: Progress = silent
     for i, (file, _) in enumerate(progress(files, len(files), "Reading images")):
         x[i] = read_image(file, image_size, pad)
     return Raw(x, np.array([label for _, label in files], np.int64), "image folder", tuple(classes))
+
+
+def read_split_folders(folder: Path, image_size: int, progress: Progress = silent, pad: bool = False) -> Raw:
+    """`train`, `valid` if it is there, and `test`, each with one sub-folder per class, as CINIC-10 has them."""
+    parts = []
+    for name in ("train", "valid", "test"):
+        if (folder / name).is_dir():
+            try:
+                parts.append(read_image_folder(folder / name, image_size, progress, pad))
+            except DataError as error:
+                raise DataError(f"{name}: {error}") from error
+    if len({part.class_names for part in parts}) > 1:
+        names = " and ".join(", ".join(part.class_names) for part in parts)
+        raise DataError(f"expected the same class folders in train, valid and test, found {names}")
+    x, y = (np.concatenate([getattr(part, name) for part in parts]) for name in ("x", "y"))
+    return Raw(x, y, "image folder", parts[0].class_names)
 
 
 def _images_of_class(folder: Path) -> list[Path]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from data import readers
 from data.errors import DataError
-from data.readers import Progress, Raw, silent
+from data.raw import Progress, Raw, silent
 
 DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
 
@@ -25,9 +25,30 @@ KNOWN_CHECKSUMS = {
     "fmnist": "934f3500fd399dd42ff58ebc4bc3c558c3e497052c8674425a66b408e22fd6d2",
 }
 
-FILE_NAMES = {"c10": "cifar_10", "fmnist": "fashion_mnist", "covid": "covid", "digits": "digits", "own": "own"}
+FILE_NAMES = {
+    "c10": "cifar_10",
+    "c100": "cifar_100",
+    "svhn": "svhn",
+    "cinic10": "cinic_10",
+    "fmnist": "fashion_mnist",
+    "covid": "covid",
+    "digits": "digits",
+    "own": "own",
+}
+
+_C100 = """
+    apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can
+    castle caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur dolphin
+    elephant flatfish forest fox girl hamster house kangaroo keyboard lamp lawn_mower leopard lion lizard lobster
+    man maple_tree motorcycle mountain mouse mushroom oak_tree orange orchid otter palm_tree pear pickup_truck
+    pine_tree plain plate poppy porcupine possum rabbit raccoon ray road rocket rose sea seal shark shrew skunk
+    skyscraper snail snake spider squirrel streetcar sunflower sweet_pepper table tank telephone television tiger
+    tractor train trout tulip turtle wardrobe whale willow_tree wolf woman worm
+"""
 
 CLASS_NAMES = {
+    "c100": tuple(_C100.split()),
+    "svhn": tuple(str(digit) for digit in range(10)),
     "c10": ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
     "fmnist": ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot"),
 }
@@ -108,6 +129,15 @@ _FEDMATCH_DATA: dict[str, tuple[str, ...]] = {
         "cifar-10-python.tar.gz",
         "cifar-10-binary.tar.gz",
     ),
+    "c100": (
+        "cifar100.npz",
+        "cifar-100-python",
+        "cifar-100-binary",
+        "cifar-100-python.tar.gz",
+        "cifar-100-binary.tar.gz",
+    ),
+    "svhn": ("svhn", "SVHN"),
+    "cinic10": ("cinic10", "CINIC-10", "cinic-10"),
     "fmnist": ("fashion_mnist", "fashion_mnist.npz"),
     "covid": ("covid",),
     "digits": (),
@@ -115,6 +145,9 @@ _FEDMATCH_DATA: dict[str, tuple[str, ...]] = {
 }
 _KERAS_CACHE: dict[str, tuple[str, ...]] = {
     "c10": ("cifar-10-batches-py", "cifar-10-batches-py-target/cifar-10-batches-py", "cifar-10-batches-py.tar.gz"),
+    "c100": ("cifar-100-python", "cifar-100-python-target/cifar-100-python", "cifar-100-python.tar.gz"),
+    "svhn": (),
+    "cinic10": (),
     "fmnist": ("fashion-mnist",),
     "covid": (),
     "digits": (),
@@ -125,7 +158,7 @@ _KERAS_CACHE: dict[str, tuple[str, ...]] = {
 def _download(dataset: str, image_size: int, progress: Progress, remarks: Sequence[str]) -> Raw:
     """The dataset by Keras' downloader, which checks its own checksums; an error says where we looked before."""
     cause = "there is no download for it"
-    if dataset in ("c10", "fmnist"):
+    if dataset in _KERAS_NAMES:
         list(progress([], 0, f"Downloading {FILE_NAMES[dataset]} with Keras"))
         patience = socket.getdefaulttimeout()
         socket.setdefaulttimeout(60)
@@ -133,7 +166,7 @@ def _download(dataset: str, image_size: int, progress: Progress, remarks: Sequen
             from tensorflow.keras import datasets
 
             with contextlib.redirect_stdout(io.StringIO()):  # its own progress display
-                (datasets.cifar10 if dataset == "c10" else datasets.fashion_mnist).load_data()
+                getattr(datasets, _KERAS_NAMES[dataset]).load_data()
             for place in places(dataset):
                 if place.path.exists():
                     return readers.read(place.path, image_size, progress)
@@ -148,7 +181,11 @@ def _download(dataset: str, image_size: int, progress: Progress, remarks: Sequen
     )
 
 
+_KERAS_NAMES = {"c10": "cifar10", "c100": "cifar100", "fmnist": "fashion_mnist"}
 _WHAT_TO_PUT = {
+    "c100": "CIFAR-100's python or binary files (cifar-100-python/, or the tar.gz), or cifar100.npz",
+    "svhn": "svhn/ and train_32x32.mat, test_32x32.mat and, if wanted, extra_32x32.mat in it",
+    "cinic10": "cinic10/ and CINIC-10's folders train, valid and test, each with its class folders",
     "c10": "cifar10.npz (x_train, y_train, x_test, y_test) or CIFAR-10's python or binary batches",
     "fmnist": "fashion_mnist/ and its four IDX files, or install Debian's dataset-fashion-mnist",
     "covid": "covid/ and its class folders COVID-19, NORMAL and Viral Pneumonia (COVID-19 Radiography Database)",
@@ -169,7 +206,7 @@ def _finished(dataset: str, raw: Raw, image_size: int, own: bool, progress: Prog
     check_labels(raw)
     checksum = content_checksum(raw.x, raw.y)
     published = KNOWN_CHECKSUMS.get(dataset)
-    official = None if published is None else checksum == published
+    official = raw.published if published is None else checksum == published
     if official is False and not own:
         raise DataError(
             f"expected the published {FILE_NAMES[dataset]} (sha256 of its content {published}), received {checksum}: "

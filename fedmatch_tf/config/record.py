@@ -344,7 +344,7 @@ class Config:
 
     @property
     def dataset(self) -> str:
-        """`c10`, `fmnist`, `covid`, `digits` or `own`."""
+        """`c10`, `fmnist`, `digits`, `own`, ...: a key of DATASETS."""
         return self.task.split("-")[2]
 
     @property

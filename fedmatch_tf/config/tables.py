@@ -14,6 +14,9 @@ KINDS = {
 }
 DATASETS = {
     "c10": "CIFAR-10",
+    "c100": "CIFAR-100",
+    "svhn": "SVHN, house numbers",
+    "cinic10": "CINIC-10",
     "fmnist": "Fashion-MNIST",
     "covid": "COVID-19 radiography",
     "digits": "8x8 digits, embedded",
@@ -112,6 +115,9 @@ BY_SCENARIO: dict[str, dict[str, Any]] = {
 
 BY_DATASET: dict[str, dict[str, Any]] = {
     "c10": {"num_clients": 100, "num_rounds": 200, "num_test": 2000, "num_valid": 2000},
+    "c100": {"num_clients": 100, "num_rounds": 200, "num_test": 2000, "num_valid": 2000},
+    "svhn": {"num_clients": 100, "num_rounds": 200, "num_test": 2000, "num_valid": 2000},
+    "cinic10": {"num_clients": 100, "num_rounds": 200, "num_test": 2000, "num_valid": 2000},
     "fmnist": {"num_clients": 10, "num_rounds": 100, "num_test": 2000, "num_valid": 2000},
     "covid": {"num_clients": 10, "num_rounds": 100, "num_test": 300, "num_valid": 300},
     "digits": {"num_clients": 10, "num_rounds": 100, "num_test": 200, "num_valid": 200},

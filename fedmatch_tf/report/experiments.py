@@ -184,7 +184,15 @@ def setting_texts(config: Config) -> list[str]:
 GFLOP = {"resnet9": 0.76, "alexnet": 0.76 / 16, "wrn28_2": 0.42, "resnet8": 0.025}  # forward, one 32x32 image
 TRAINING = 3.0  # a training pass over a forward pass
 RATE = 215.0  # GFLOP per second that rounds reach on two cores of an AMD EPYC
-DATASET_SIZES = {"c10": 60000, "fmnist": 70000, "covid": 2905, "digits": 1797}
+DATASET_SIZES = {
+    "c10": 60000,
+    "c100": 60000,
+    "svhn": 99289,
+    "cinic10": 270000,
+    "fmnist": 70000,
+    "covid": 2905,
+    "digits": 1797,
+}
 
 
 def hours(config: Config) -> float:

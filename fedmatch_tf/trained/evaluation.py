@@ -9,7 +9,7 @@ import numpy as np
 from data.errors import DataError
 from data.loader import load_test, open_partitions
 from data.manifest import fingerprint
-from data.readers import Progress
+from data.raw import Progress
 from data.sources import read_labelled
 from fedmatch_tf.report import measures
 from fedmatch_tf.report.measures import Written

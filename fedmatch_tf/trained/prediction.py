@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from data.errors import DataError
-from data.readers import IMAGE_SUFFIXES, Progress
+from data.raw import Progress
+from data.readers import IMAGE_SUFFIXES
 from data.sources import read_image_like
 from fedmatch_tf.config import ConfigError
 from fedmatch_tf.runs.atomic import replacing

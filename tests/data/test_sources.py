@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data import readers, sources
+from data import cifar, readers, sources
 from data.errors import DataError
 from data.sources import load_source
 from tests.conftest import SHARED, made_up_images, needs_shared, save_npz
@@ -36,7 +36,7 @@ def planes(x: np.ndarray) -> np.ndarray:
 
 def batches(x: np.ndarray, y: np.ndarray, binary: bool) -> dict[str, bytes]:
     """Six files of CIFAR-10's layout, ten examples each."""
-    names = readers.CIFAR_BINARY if binary else readers.CIFAR_PYTHON
+    names = [f"{name}.bin" if binary else name for name in cifar.BATCHES]
     result = {}
     for i, name in enumerate(names):
         rows = slice(10 * i, 10 * i + 10)
@@ -223,7 +223,7 @@ def test_damaged_cifar_batches_are_refused_by_name(
         ("x.npz", b"not a zip", "damaged or unreadable"),
         ("x.npz", b"", "damaged or unreadable"),
         ("x.tar.gz", b"not a tar", "damaged or unreadable"),
-        ("x.csv", b"1,2", "expected .npz, .tar.gz or a folder"),
+        ("x.csv", b"1,2", "expected .npz, .tar.gz, .mat or a folder"),
     ],
 )
 def test_files_that_are_not_what_they_are_called_are_refused(
@@ -373,7 +373,7 @@ def test_a_damaged_copy_of_somebody_else_is_passed_over_and_mentioned(
 
 def test_an_archive_member_that_claims_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readers, "_MAX_MEMBER", 1000)
-    with pytest.raises(DataError, match="too many for CIFAR-10"):
+    with pytest.raises(DataError, match="too many for CIFAR"):
         load_source("c10", str(CIFAR_FORMS["binary tar.gz"](tmp_path)))
 
 

@@ -1,0 +1,51 @@
+"""SVHN, house numbers in the cropped format: MATLAB files with images X [32, 32, 3, n] and labels y [n, 1]."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Mapping
+
+import numpy as np
+
+from data.errors import DataError
+from data.raw import Raw, check_complete
+
+FILES = ("train_32x32.mat", "test_32x32.mat", "extra_32x32.mat")  # the last one is optional
+MD5 = {
+    "train_32x32.mat": "e26dedcc434d2e4c54c9b2d4a06d8373",
+    "test_32x32.mat": "eb5a983be6a315427106f1b164d9cef3",
+    "extra_32x32.mat": "a93ce644f1a588dc4d68dda5feec44a7",
+}
+
+
+def read(files: Mapping[str, bytes]) -> Raw:
+    """Training images, `extra` ones if they are there, then test images."""
+    check_complete(files, FILES[:2], "SVHN's train_32x32.mat and test_32x32.mat side by side")
+    order = [name for name in (FILES[0], FILES[2], FILES[1]) if name in files]
+    parts = [_decode(name, files[name]) for name in order]
+    x, y = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+    published = all(hashlib.md5(files[name]).hexdigest() == MD5[name] for name in order)
+    return Raw(x, y, "SVHN", published=published)
+
+
+def _decode(name: str, content: bytes) -> tuple[np.ndarray, np.ndarray]:
+    from scipy.io import loadmat  # takes a while to load
+
+    try:
+        arrays = loadmat(io.BytesIO(content), variable_names=("X", "y"))
+    except Exception as error:  # SciPy raises many kinds for a damaged file
+        raise DataError(f"{name}: expected a MATLAB file ({type(error).__name__}: {error})") from error
+    x, y = arrays.get("X"), arrays.get("y")
+    if not isinstance(x, np.ndarray) or x.dtype != np.uint8 or x.ndim != 4 or x.shape[:3] != (32, 32, 3):
+        raise DataError(f"{name}: expected images X uint8 [32,32,3,n], received {_kind(x)}")
+    if not isinstance(y, np.ndarray) or y.dtype.kind not in "iu" or y.size != x.shape[3]:
+        raise DataError(f"{name}: expected labels y, whole numbers [{x.shape[3]},1], received {_kind(y)}")
+    labels = y.reshape(-1).astype(np.int64)
+    if labels.size and not (labels.min() >= 1 and labels.max() <= 10):
+        raise DataError(f"{name}: expected labels 1 to 10, received {labels.min()} to {labels.max()}")
+    return np.ascontiguousarray(x.transpose(3, 0, 1, 2)), labels % 10  # the digit 0 is stored as 10
+
+
+def _kind(value: object) -> str:
+    return f"{value.dtype} {list(value.shape)}" if isinstance(value, np.ndarray) else "none"

@@ -62,7 +62,12 @@ class Config:
     arch: str = _setting(
         str, WHAT, f"network: {', '.join(SMALLEST_IMAGE)}, or package.module:function", rule=NETWORK, original="archi"
     )
-    profile: str = _setting(str, WHAT, "settings of the original's code or of the paper", choices=PROFILES)
+    profile: str = _setting(
+        str,
+        WHAT,
+        "settings of the original's code, of the paper, or of SemiFL or ProxyFL, with their networks and clients",
+        choices=PROFILES,
+    )
     seed: int = _setting(int, WHAT, "every random choice follows from it", rule=SEED)
     init_draws: str = _setting(
         str,

@@ -24,7 +24,7 @@ DATASETS = {
 }
 # The networks, and the smallest image of each: what is left after its last pooling is at least one pixel.
 SMALLEST_IMAGE = {"resnet9": 32, "alexnet": 19, "wrn28_2": 8, "resnet8": 8}
-PROFILES = ("official", "paper")
+PROFILES = ("official", "paper", "semifl", "proxyfl")
 
 COMMON: dict[str, Any] = {
     "model": "fedmatch",
@@ -152,6 +152,24 @@ BY_PROFILE: dict[str, dict[str, Any]] = {
         "batch_size_unlabeled": 100,
     },
 }
+# Settings of other papers of the field, on top of the paper's: only what they say and this code has (docs/FIELD.md).
+FIELD: dict[str, dict[str, Any]] = {
+    "semifl": {
+        "arch": "wrn28_2",
+        "num_clients": 100,
+        "frac_clients": 0.1,
+        "num_rounds": 800,
+        "num_epochs_client": 5,
+        "batch_size_client": 10,
+        "batch_size_unlabeled": None,
+        "lr": 3e-2,
+        "wd": 2.5e-4,  # times the sum of squares, whose gradient is what others call a decay of 5e-4
+        "confidence": 0.95,
+    },
+    "proxyfl": {"arch": "resnet8", "num_clients": 20, "frac_clients": 0.4, "labeled_fraction": 0.1, "alpha": 0.1},
+}
+# Labels of each class at their server: 4000 in all of CIFAR-10, 10,000 of CIFAR-100, 1000 of SVHN.
+FIELD_LABELS: dict[str, dict[str, int]] = {"semifl": {"c10": 400, "c100": 100, "svhn": 100}}
 
 PAPER_SPLIT: dict[str, dict[str, int]] = {
     "c10": {"num_test": 3000, "num_valid": 3000},  # 54,000 remain for training
@@ -166,9 +184,12 @@ def defaults(scenario: str, kind: str, dataset: str, profile: str) -> dict[str, 
         values["labels_per_class"] = LABELS_AT_SERVER[dataset]
     if kind == "simb":
         values.update(STREAMING)
-    values.update({**BY_PROFILE[profile], "profile": profile})
+    values.update({**BY_PROFILE["official" if profile == "official" else "paper"], "profile": profile})
     if profile == "paper":
         values.update(PAPER_SPLIT.get(dataset, {}))
+    values.update(FIELD.get(profile, {}))
+    if scenario == "ls" and dataset in FIELD_LABELS.get(profile, {}):
+        values["labels_per_class"] = FIELD_LABELS[profile][dataset]
     return values
 
 
@@ -179,6 +200,6 @@ def is_own_network(arch: str) -> bool:
 
 
 def is_fixed(name: str) -> bool:
-    """Whether a setting has the same default for every task and profile, which is then in COMMON."""
+    """Whether a setting has the same default for every task, which is then in COMMON; profiles of FIELD aside."""
     others = (*BY_SCENARIO.values(), *BY_DATASET.values(), STREAMING, *BY_PROFILE.values())
     return name in COMMON and not any(name in table for table in others)

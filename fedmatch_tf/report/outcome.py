@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from fedmatch_tf.config import Config
 from fedmatch_tf.report.evidence import beside
+from fedmatch_tf.report.field import published
 from fedmatch_tf.report.paper import other_settings, reported
 from fedmatch_tf.report.results import FINISHED, read
 from fedmatch_tf.report.summary import best_validated, returning_cost
 from fedmatch_tf.runs.display import duration
+
+
+def _published(settings: Mapping[str, Any]) -> str:
+    """What papers of the field report for the run's setting."""
+    found = published(settings)
+    text = ", ".join(f"{value.model} {value.accuracy:g} %" for value in found)
+    return f"{text} ({found[0].where})" if found else ""
 
 
 def describe(folder: Path) -> str:
@@ -47,6 +57,7 @@ def describe(folder: Path) -> str:
         *validated,
         *local,
         ("the paper", paper),
+        *([("published", text)] if (text := _published(result.settings)) else []),
         *([("our own run", shipped)] if (shipped := beside(result.settings)) else []),
         *([("not the paper's", others)] if value is not None and (others := other_settings(config)) else []),
         (

@@ -29,6 +29,7 @@ class Summary(NamedTuple):
     s2c_returning: Mean | None  # the same, mean over visits of clients that have been there before
     c2s: Mean | None
     megabytes: Mean | None  # a client's round, both ways
+    full_megabytes: Mean | None  # the same if all weights were sent, as other papers count; None where they are
     minutes: Mean | None
     paper: Reported | None
 
@@ -64,6 +65,7 @@ def summarise(group: Group) -> Summary:
         s2c_returning=mean([cost for lines in runs if (cost := returning_cost(lines)) is not None]),
         c2s=mean([_average(lines, "c2s", "sum") for lines in runs]),
         megabytes=mean([(_average(lines, "s2c", "bytes") + _average(lines, "c2s", "bytes")) / 1e6 for lines in runs]),
+        full_megabytes=mean([full / 1e6 for lines in runs if (full := full_bytes(lines)) is not None]),
         minutes=mean([math.fsum(line["seconds"] for line in lines) / 60 for lines in runs]),
         paper=reported(group.settings),
     )
@@ -74,6 +76,22 @@ def best_validated(lines: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | No
     if not all("global_valid_loss" in line for line in lines):
         return None
     return min(lines, key=lambda line: float(line["global_valid_loss"]))
+
+
+def full_bytes(lines: Sequence[Mapping[str, Any]]) -> float | None:
+    """Bytes of a client's round, both ways, if every weight of sigma, psi and helpers were sent; None without a psi.
+
+    In the first round all of sigma and psi goes to every client, so it says how large they are.
+    """
+    first = lines[0]["s2c"]
+    if not first["psi"]:
+        return None
+    psi = first["bytes"] * first["psi"] / (first["sigma"] + first["psi"])
+    both_ways = any(line["c2s"]["sigma"] for line in lines)  # clients train sigma, too
+    visits = sum(len(line["clients"]) for line in lines)
+    helpers = sum(len(chosen) for line in lines for chosen in line["helpers"].values())
+    up = first["bytes"] if both_ways else psi
+    return float(first["bytes"] + up + psi * helpers / visits)
 
 
 def returning_cost(lines: Sequence[Mapping[str, Any]]) -> float | None:

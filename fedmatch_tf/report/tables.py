@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from fedmatch_tf.config import Config
+from fedmatch_tf.report.field import published
 from fedmatch_tf.report.paper import other_settings
 from fedmatch_tf.report.results import Result
 from fedmatch_tf.report.summary import Mean, Summary
@@ -45,6 +46,8 @@ def accuracy_table(summaries: Sequence[Summary]) -> Table:
             "C2S (%)": percent(summary.c2s),
             "paper S2C, C2S (%)": "",
             "MB per client and round": number(summary.megabytes, 1),
+            "MB counted in full": number(summary.full_megabytes, 1),
+            "published (%)": _published(summary.group.settings),
             "time (min)": number(summary.minutes, 1),
         }
         if (paper := summary.paper) is not None:
@@ -56,6 +59,12 @@ def accuracy_table(summaries: Sequence[Summary]) -> Table:
     title = "Accuracy and communication, mean ± deviation over finished runs"
     names = [name for name in (rows[0] if rows else ()) if any(cells[name] for cells in rows)]  # no empty column
     return Table("accuracy", title, names, [[cells[name] for name in names] for cells in rows])
+
+
+def _published(settings: Mapping[str, Any]) -> str:
+    """What papers of the field report for this model in this setting."""
+    own = [value for value in published(settings) if value.model == settings["model"]]
+    return ", ".join(f"{value.accuracy:g} ({value.where})" for value in own)
 
 
 def runs_table(results: Sequence[Result]) -> Table:

@@ -216,7 +216,7 @@ def _build() -> argparse.ArgumentParser:
 
 
 def _count(text: str) -> int:
-    if not text.isdigit() or not 1 <= int(text) <= 1000:
+    if not (text.isascii() and text.isdecimal() and len(text) <= 4 and 1 <= int(text) <= 1000):
         raise argparse.ArgumentTypeError(f"expected a whole number from 1 to 1000, received {text!r}")
     return int(text)
 

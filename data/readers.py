@@ -23,6 +23,7 @@ IDX_PAIRS = (
     ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
     ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
 )
+IMAGE_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF")  # nothing else is decoded, whatever a file is called
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 _MAX_MEMBER = 1 << 30  # no file of a CIFAR archive comes near a gigabyte
 
@@ -235,7 +236,7 @@ def read_image(file: Path, image_size: int, pad: bool = False) -> np.ndarray:
     from PIL import Image, ImageOps
 
     try:
-        with Image.open(file) as image:
+        with Image.open(file, formats=IMAGE_FORMATS) as image:
             if image.mode in ("I", "F"):
                 raise ValueError(f"expected 8 or 16 bits a channel, received mode {image.mode}")
             if image.mode.startswith("I;16"):  # Pillow would clip, not scale, 16-bit grey
@@ -244,7 +245,7 @@ def read_image(file: Path, image_size: int, pad: bool = False) -> np.ndarray:
             if pad and colours.size == (28, 28):
                 colours = ImageOps.expand(colours, 2)
             return np.asarray(resized(colours, image_size))
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except Exception as error:  # decoders raise whatever they like
         raise DataError(f"{file.parent.name}/{file.name}: not a readable image ({error})") from error
 
 

@@ -24,6 +24,7 @@ from fedmatch_tf.backends import sharing, temporary
 from fedmatch_tf.backends.failure import Failure
 from fedmatch_tf.backends.pool import Done, Pool, Ready, Slot
 
+_LONGEST_WAIT = 3600.0  # seconds in one go: the system can't wait for weeks, but it can be asked again
 _GRACE = 10.0  # seconds that a process which is ending may take for it
 _SPAWN = multiprocessing.get_context("spawn")
 
@@ -115,7 +116,7 @@ class ProcessBackend(Pool[_Slot]):
             if slot.process is None:
                 self._start(slot)
         deadlines = [slot.deadline for slot in self._slots if not slot.idle]
-        patience = max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
+        patience = min(_LONGEST_WAIT, max(0.0, min(deadlines) - time.monotonic())) if deadlines else None
         handles = {slot.connection: slot for slot in self._slots}
         handles.update({slot.process.sentinel: slot for slot in self._slots})
         ready = {handles[handle].number for handle in connection.wait(list(handles), patience)}

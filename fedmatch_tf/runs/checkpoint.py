@@ -7,6 +7,7 @@ each with a checksum. Those are written first and never changed, so a checkpoint
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import io
 import json
 import zipfile
@@ -27,14 +28,14 @@ from fedmatch_tf.runs import atomic
 from fedmatch_tf.runs.atomic import replacing
 from fedmatch_tf.runs.partition_folder import DataAbout
 from fedmatch_tf.runs.records import Mark
-from fedmatch_tf.runs.store import FILES, check_files, file_name
+from fedmatch_tf.runs.store import FILES, DamagedFile, check_files, file_name
 
 STATE, PREVIOUS, DAMAGED, RECORDS = "state.npz", "previous.npz", "damaged.npz", "records.jsonl"
 CLIENTS, LOCK, START = "clients", "lock", "init.npz"
 MODEL, BEST_MODEL = "model.keras", "best.keras"
 MEMORY = "memory_"  # and a number: vectors that the algorithm remembers
 FORMAT = 2
-UNREADABLE = (FileNotFoundError, zipfile.BadZipFile, zlib.error, EOFError, KeyError, TypeError, ValueError)
+SEAL = 64  # letters of a sha256
 
 
 class Checkpoint(NamedTuple):
@@ -90,7 +91,24 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
         **{f"{MEMORY}{number}": vector for number, vector in enumerate(state.memory)},
     )
     with replacing(folder / STATE, keep_as=folder / PREVIOUS) as file:
-        file.write(archive.getbuffer())
+        file.write(_sealed(archive))
+
+
+def _sealed(archive: io.BytesIO) -> memoryview:
+    """The archive with a checksum of all that is before it as its comment, which is its end."""
+    with zipfile.ZipFile(archive, "a") as file:
+        file.comment = b"0" * SEAL
+    content = archive.getbuffer()
+    content[-SEAL:] = hashlib.sha256(content[:-SEAL]).hexdigest().encode()
+    return content
+
+
+def _check_seal(content: bytes) -> None:
+    """Raises Damaged unless the checksum is right. Checkpoints of version 0.4.0 and before have none."""
+    given = content[-SEAL:]
+    is_seal = len(given) == SEAL and all(letter in b"0123456789abcdef" for letter in given)
+    if is_seal and hashlib.sha256(content[:-SEAL]).hexdigest().encode() != given:
+        raise Damaged("its content is not what was written (checksum)")
 
 
 def sync(folder: Path, checkpoint: Checkpoint, before: np.ndarray) -> None:
@@ -138,17 +156,17 @@ def _read(path: Path) -> Checkpoint:
     try:
         check_files(path.parent / CLIENTS, checkpoint.clients)
         _check_records(path.parent / RECORDS, checkpoint.records)
-    except Damaged:
-        raise
-    except UNREADABLE as error:
+    except (OSError, DamagedFile) as error:
         raise Damaged(f"{path}: {error}") from error
     return checkpoint
 
 
 def _parse(path: Path) -> Checkpoint:
-    """The checkpoint's own content."""
+    """The checkpoint's own content; nothing of it is parsed before its checksum is found right."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        content = path.read_bytes()
+        _check_seal(content)
+        with np.load(io.BytesIO(content), allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         about = json.loads(arrays["about"].tobytes())
         if about["format"] != FORMAT:
@@ -168,9 +186,9 @@ def _parse(path: Path) -> Checkpoint:
         return Checkpoint(
             about["settings"], about["versions"], about["partitions"], state, clients, Mark(*about["records"]), data
         )
-    except (ConfigError, Damaged):
+    except ConfigError:
         raise
-    except UNREADABLE as error:
+    except Exception as error:  # what NumPy and zipfile raise for a damaged file is without end
         raise Damaged(f"{path}: {error}") from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -58,8 +59,7 @@ class DiskStore:
         sigma, psi = held.params
         before = int(self._files[client]["version"])
         with replacing(self._folder / file_name(client, before + 1)) as file:
-            header = {"descr": "<f4", "fortran_order": False, "shape": (len(sigma) + len(psi),)}
-            np.lib.format.write_array_header_1_0(file, header)
+            file.write(_header(len(sigma) + len(psi)))
             file.write(sigma.data)  # NumPy's own writing hides that a disk is full
             file.write(psi.data)
         if before and all(files[client]["version"] != before for files in self._kept):
@@ -145,13 +145,25 @@ def _with_file(files: np.ndarray) -> list[int]:
     return np.flatnonzero(files["version"]).tolist()  # type: ignore[no-any-return]
 
 
+def _header(size: int) -> bytes:
+    """How an .npy file of so many float32 begins."""
+    begin = io.BytesIO()
+    np.lib.format.write_array_header_1_0(begin, {"descr": "<f4", "fortran_order": False, "shape": (size,)})
+    return begin.getvalue()
+
+
+_HEADER = len(_header(0))  # the same for every size: it is filled up with blanks
+
+
 def _mapped(path: Path) -> np.ndarray:
-    """The vector, read as it is used; an empty one can't be mapped."""
-    mapped = np.load(path, mmap_mode="r" if path.stat().st_size > _HEADER else None)
-    return np.asarray(mapped)
-
-
-_HEADER = 128  # bytes of an .npy file of an empty vector
+    """The vector, read as it is used. The header must be the one that was written, so that it need not be parsed."""
+    size = (path.stat().st_size - _HEADER) // 4
+    with path.open("rb") as file:
+        if size < 0 or file.read(_HEADER) != _header(size):
+            raise DamagedFile(f"{path}: its header is not what was written")
+    if not size:  # nothing can't be mapped
+        return np.zeros(0, np.float32)
+    return np.asarray(np.memmap(path, np.float32, "r", _HEADER, (size,)))
 
 
 def check_files(folder: Path, files: np.ndarray) -> None:
@@ -159,9 +171,8 @@ def check_files(folder: Path, files: np.ndarray) -> None:
     for client in _with_file(files):
         path = folder / file_name(client, files[client]["version"])
         try:
-            vector = _mapped(path)
-            whole = vector.dtype == np.float32 and vector.ndim == 1 and zlib.crc32(vector.data) == files[client]["crc"]
-        except (FileNotFoundError, ValueError, EOFError) as error:
+            whole = zlib.crc32(_mapped(path).data) == files[client]["crc"]
+        except OSError as error:
             raise DamagedFile(f"{path}: {error}") from error
         if not whole:
             raise DamagedFile(f"{path}: its content is not what was written")

@@ -97,8 +97,9 @@ def test_the_list_and_its_refusals(tmp_path: Path) -> None:
     for name in EXPERIMENTS:
         assert f"\n{name} " in result.stdout
     assert_refused(run_main("--work-type=reproduce", cwd=tmp_path), "--experiment: expected a name")
-    result = run_main("--work-type=reproduce", "--experiment=batch", "--seeds=0", cwd=tmp_path)
-    assert_refused(result, "--seeds: expected a whole number from 1 to 1000")
+    for seeds in ("0", "²", "1001", "9" * 5000):
+        result = run_main("--work-type=reproduce", "--experiment=batch", f"--seeds={seeds}", cwd=tmp_path)
+        assert_refused(result, "--seeds: expected a whole number from 1 to 1000")
     assert_refused(run_main("--task=lc-biid-c10", "--experiment=batch", cwd=tmp_path), "are for --work-type reproduce")
     assert_refused(run_main("--task=lc-biid-c10", "--dry-run", cwd=tmp_path), "are for --work-type reproduce")
     short = run_main("--work-type=reproduce", "--list", "--num-rounds=5", cwd=tmp_path)

@@ -249,6 +249,11 @@ def test_failed_starts_are_counted_for_each_worker(notes: list[str], tmp_path: P
             assert len(list(pool.map(tasks(5)))) == 5
 
 
+def test_a_time_out_of_years_is_one(notes: list[str]) -> None:
+    with backend(notes, workers=1, timeout=3e8) as pool:
+        assert len(list(pool.map(tasks(1)))) == 1
+
+
 def test_workers_that_never_start_end_the_run(notes: list[str]) -> None:
     Path("fault-start").write_text("raise always")
     with backend(notes) as pool, pytest.raises(TrainingError, match=r"start of worker . failed 3 times"):

@@ -62,14 +62,16 @@ def _failure(error: Exception) -> int:
     """Says what went wrong; a traceback only for our own defects."""
     from data.errors import DataError
     from fedmatch_tf.config import ConfigError
+    from fedmatch_tf.config.program import short_program
     from fedmatch_tf.simulation.tasks import TrainingError
 
     if isinstance(error, (ConfigError, DataError, OSError, TrainingError)):
-        print(f"main.py: error: {error}", file=sys.stderr)
+        print(f"{short_program()}: error: {error}", file=sys.stderr)
         bad_path = isinstance(error, OSError) and error.errno in BAD_PATH
         return BAD_INPUT if bad_path or isinstance(error, (ConfigError, DataError)) else FAILED
     traceback.print_exception(type(error), error, error.__traceback__)
-    print("main.py: error: this is a defect of the program; please report it with the lines above", file=sys.stderr)
+    what = "this is a defect of the program; please report it with the lines above"
+    print(f"{short_program()}: error: {what}", file=sys.stderr)
     return FAILED
 
 
@@ -108,7 +110,8 @@ def train(command: Command) -> int:
         assert command.config is not None
         result = fedmatch_tf.train(command.config, progress=shown)
     print(result)
-    print(result.folder)
+    folder, here = result.folder, Path.cwd()
+    print(folder.relative_to(here) if here in folder.parents else folder)
     return DONE
 
 

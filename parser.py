@@ -21,6 +21,7 @@ from fedmatch_tf.config import (
     settings,
     without_effect,
 )
+from fedmatch_tf.config.program import program, short_program
 from fedmatch_tf.config.tables import COMMON, is_fixed
 
 WORK_TYPES = ("train", "gen_data", "reproduce", "report", "compare", "evaluate", "predict", "export")
@@ -152,19 +153,20 @@ def _say_without_effect(config: Config, given: dict[str, Any]) -> None:
     if idle:
         what = f"{config.model} on {config.task}"
         verb = "have" if len(idle) > 1 else "has"
-        print(f"main.py: note: {', '.join(idle)} {verb} no effect with {what} and these settings", file=sys.stderr)
+        text = f"{', '.join(idle)} {verb} no effect with {what} and these settings"
+        print(f"{short_program()}: note: {text}", file=sys.stderr)
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        print(f"main.py: error: {message.replace('argument ', '', 1)}", file=sys.stderr)
-        print("`python main.py --help` lists every flag", file=sys.stderr)
+        print(f"{short_program()}: error: {message.replace('argument ', '', 1)}", file=sys.stderr)
+        print(f"`{program()} --help` lists every flag", file=sys.stderr)
         sys.exit(2)
 
 
 def _build() -> argparse.ArgumentParser:
     parser = _Parser(
-        prog="python main.py",
+        prog=program(),
         description="FedMatch: federated semi-supervised learning with inter-client consistency and disjoint learning.",
         epilog="Defaults 'by task and profile' come from the tables in fedmatch_tf/config/tables.py.",
         allow_abbrev=False,
@@ -231,7 +233,7 @@ def _braced(choices: Sequence[str]) -> str:
 def _help(name: str, setting: Setting) -> str:
     text = setting.text
     if name == "task":
-        text += "; required"
+        text += "; required for train and gen_data"
     elif not is_fixed(name):
         text += "; default: by task and profile"
     elif COMMON[name] is not None:

@@ -88,7 +88,8 @@ def describe(manifest: Manifest) -> str:
     if spec.labeled_fraction is not None:
         labels = f"{100 * spec.labeled_fraction:g} % of each class in all"
     if spec.alpha_labeled is not None:
-        labels += f", dealt by Dirichlet({spec.alpha_labeled:g})"
+        average = "" if spec.labeled_fraction is not None else " on average"
+        labels += f"{average}, dealt by Dirichlet({spec.alpha_labeled:g})"
     dealt = "" if spec.alpha is None else f", dealt by Dirichlet({spec.alpha:g})"
     dealt += "" if spec.classes_per_client is None else f", of {spec.classes_per_client} classes"
     steps = f" and step ({spec.num_steps} steps)" if spec.kind == "simb" else ""

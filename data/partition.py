@@ -68,7 +68,9 @@ def labeled_counts(by_class: Sequence[np.ndarray], spec: PartitionSpec) -> np.nd
         totals = np.array([int(spec.labeled_fraction * len(index) + 1e-9) for index in by_class])
     check_labels(by_class, totals, len(holders), spec)
     if spec.alpha_labeled is None:
-        dealt = np.tile(totals // len(holders), (len(holders), 1))
+        each, rest = totals // len(holders), totals % len(holders)
+        turn = (np.arange(len(holders))[:, np.newaxis] + np.arange(len(totals))) % len(holders)
+        dealt = each + (turn < rest)  # a remainder goes one by one, beginning with another holder in every class
     else:
         rng = stream(spec, "labelled examples")
         dealt = draw_counts(rng, totals, len(holders), spec.alpha_labeled, LEAST_LABELED, "--alpha-labeled")

@@ -15,11 +15,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Union
 
 from data.errors import DataError
 from fedmatch_tf.config import Config, ConfigError, make_config
 from fedmatch_tf.report import outcome, results
+from fedmatch_tf.report.summary import best_validated
 from fedmatch_tf.runs import training
 from fedmatch_tf.runs.display import progress_for
 from fedmatch_tf.runs.training import OnRound, Watch
@@ -40,6 +41,12 @@ class TrainingResult:
     settings: dict[str, Any]  # by the names that `train` takes
     finished: bool
     class_names: tuple[str, ...] = ()  # empty if the run has not recorded them
+
+    @property
+    def best(self) -> dict[str, Any] | None:
+        """The round with the global model's lowest validation loss; None unless that was measured (`keep_best`)."""
+        found = best_validated(self.rounds) if self.rounds else None
+        return None if found is None else dict(found)
 
     @property
     def test_acc(self) -> float | None:
@@ -64,6 +71,9 @@ class TrainingResult:
         return outcome.describe(self.folder)
 
 
+RunLike = Union[str, Path, TrainingResult]
+
+
 def train(
     task: str | Config,
     *,
@@ -83,49 +93,68 @@ def train(
     if isinstance(task, Config) and settings:
         raise ConfigError(f"expected a Config or settings by name, received a Config and {', '.join(settings)}")
     config = task if isinstance(task, Config) else make_config(task, **settings)
+    watch = _watch(progress, on_round)
     with _signals_as_they_were():
-        return load_run(training.train(config, _watch(progress, on_round)))
+        return load_run(training.train(config, watch))
 
 
 def resume(
-    run: str | Path, *, progress: Shown = False, on_round: OnRound | None = None, **settings: Any
+    run: RunLike, *, progress: Shown = False, on_round: OnRound | None = None, **settings: Any
 ) -> TrainingResult:
     """Goes on with a run where its last checkpoint is.
 
     Args:
-        run: its folder, `<output-path>/logs/<name>`.
-        settings: `num_rounds` may grow, and settings of the machine may change; others must be as they were.
+        run: its folder, `<output-path>/logs/<name>`, or its result.
+        settings: `num_rounds` may grow, and some settings of the machine may change (docs/SIMULATOR.md); others must be
+            as they were.
     """
+    watch = _watch(progress, on_round)
     with _signals_as_they_were():
-        return load_run(training.resume(Path(run), settings, _watch(progress, on_round)))
+        return load_run(training.resume(_folder(run), settings, watch))
 
 
-def load_run(run: str | Path) -> TrainingResult:
+def load_run(run: RunLike) -> TrainingResult:
     """A run from its folder, finished or not. Needs no TensorFlow."""
-    found = results.read(Path(run))
+    folder = _folder(run)
+    found = results.read(folder)
     if found.state == results.UNREADABLE and not found.settings:
         raise DataError(f"{run}: expected the folder of a run, <output-path>/logs/<name>: {found.remark}")
     names = (found.confusion or found.partition or {}).get("class_names", ())
     finished = found.state == results.FINISHED
     rounds = [dict(line) for line in found.lines]
-    return TrainingResult(Path(run), rounds, dict(found.settings), finished, tuple(names))
+    return TrainingResult(folder.absolute(), rounds, dict(found.settings), finished, tuple(names))
 
 
-def load_model(run: str | Path, *, parts: Literal["theta", "sigma", "psi"] = "theta", decomposed: bool = False) -> Any:
+def load_model(
+    run: RunLike,
+    *,
+    parts: Literal["theta", "sigma", "psi"] = "theta",
+    decomposed: bool = False,
+    best: bool = False,
+) -> Any:
     """The run's global model after its last round: images float32 [n, h, w, c] in [0, 1] -> probabilities.
 
     Args:
-        run: its folder, `<output-path>/logs/<name>`.
+        run: its folder, `<output-path>/logs/<name>`, or its result.
         parts: the whole model, or one with sigma or psi alone.
         decomposed: a tf.keras.Model of the decomposed layers, whose sigma and psi can be trained, instead of plain
             ones.
+        best: the model of the lowest validation loss instead, of a run with `keep_best`.
     """
     from fedmatch_tf.trained.models import load
 
-    return load(Path(run), parts, decomposed)
+    return load(_folder(run), parts, decomposed, best)
+
+
+def _folder(run: RunLike) -> Path:
+    return run.folder if isinstance(run, TrainingResult) else Path(run)
 
 
 def _watch(progress: Shown, on_round: OnRound | None) -> Watch:
+    if progress not in (True, False, "notes"):
+        raise ConfigError(f"progress: expected True, False or 'notes', received {progress!r}")
+    if on_round is not None and not callable(on_round):
+        raise ConfigError(f"on_round: expected a function of a round's record, received {on_round!r}")
     logger = None if progress else logging.getLogger("fedmatch_tf")
     return Watch(progress is not True, progress_for(progress is not True), logger, on_round)
 

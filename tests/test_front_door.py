@@ -77,7 +77,9 @@ def test_a_run_from_python_says_nothing_and_gives_plain_data(
     assert (result.settings["num_rounds"], result.settings["arch"]) == (3, "alexnet")
     assert capfd.readouterr() == ("", "")
     assert signal.getsignal(signal.SIGINT) is handler
-    assert fm.load_run(str(result.folder)) == result
+    assert fm.load_run(str(result.folder)) == fm.load_run(result) == result
+    assert result.folder.is_absolute()
+    assert result.best is None
     assert "3, each with 3 of 3 clients" in str(result)
 
 
@@ -113,7 +115,9 @@ def test_a_hook_that_raises_leaves_a_run_that_can_go_on(tiny: dict[str, Any]) ->
     with pytest.raises(LookupError, match="the user's own"):
         fm.train("lc-biid-own", on_round=fail, **tiny)
     (folder,) = Path("outputs/logs").iterdir()
+    assert (folder / "stopped.txt").read_text() == "LookupError: the user's own\n"
     assert len(fm.resume(folder).rounds) == 3
+    assert not (folder / "stopped.txt").exists()
 
 
 def test_training_in_a_thread_works_without_signals(tiny: dict[str, Any]) -> None:
@@ -129,6 +133,10 @@ def test_mistakes_are_exceptions_with_a_message(tiny: dict[str, Any], tmp_path: 
         fm.train("lc-biid-digits", lr=-1.0)
     with pytest.raises(fm.ConfigError, match=r"received num_round; did you mean num_rounds\?"):
         fm.make_config("lc-biid-digits", num_round=3)
+    with pytest.raises(fm.ConfigError, match="on_round: expected a function"):
+        fm.train("lc-biid-digits", on_round=3)  # type: ignore[arg-type]
+    with pytest.raises(fm.ConfigError, match="progress: expected True, False or 'notes', received 'yes'"):
+        fm.train("lc-biid-digits", progress="yes")  # type: ignore[arg-type]
     with pytest.raises(fm.ConfigError, match="a Config and lr"):
         fm.train(fm.make_config("lc-biid-digits"), lr=0.1)
     with pytest.raises(fm.DataError, match="nothing"):
@@ -201,6 +209,17 @@ def test_a_script_without_a_guard_is_told_so_before_anything_starts(tmp_path: Pa
     error = result.stderr.splitlines()[-1]
     assert "script.py, line 4: expected the training inside `if __name__" in error
     assert 'backend="inline"' in error
+    assert not (tmp_path / "outputs").exists()
+
+
+def test_a_script_on_standard_input_is_told_what_to_do(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    script = "import fedmatch_tf as fm\nfm.train('lc-biid-digits', arch='alexnet', num_rounds=1)\n"
+    command = [sys.executable, "-"]
+    result = subprocess.run(
+        command, input=script, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=110, check=False
+    )
+    assert "received one on standard input" in result.stderr.splitlines()[-1]
     assert not (tmp_path / "outputs").exists()
 
 

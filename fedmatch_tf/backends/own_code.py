@@ -20,18 +20,24 @@ from fedmatch_tf.config.tables import is_own_network
 
 def check_script() -> None:
     """Raises ConfigError if worker processes would run the user's script again: they load it, as they are spawned."""
-    if getattr(sys.modules["__main__"], "__file__", None) is None:  # a notebook, or typed in: workers load nothing
+    script = getattr(sys.modules["__main__"], "__file__", None)
+    if script is None:  # a notebook, or typed in: workers load nothing
         return
+    if script == "<stdin>":
+        raise ConfigError(
+            "expected a script in a file, received one on standard input, which worker processes can't load. Save it, "
+            'use `python -c` or a notebook, or use backend="inline"'
+        )
     frame = inspect.currentframe()
     while frame is not None and (frame.f_globals.get("__name__"), frame.f_code.co_name) != ("__main__", "<module>"):
         frame = frame.f_back
     if frame is None:
         return
     try:
-        script = ast.parse(Path(frame.f_code.co_filename).read_text(encoding="utf-8"))
+        tree = ast.parse(Path(frame.f_code.co_filename).read_text(encoding="utf-8"))
     except (OSError, ValueError, SyntaxError):  # typed in, or a notebook: nothing that a worker could load
         return
-    guards = [part for part in ast.walk(script) if isinstance(part, ast.If) and "__name__" in ast.unparse(part.test)]
+    guards = [part for part in ast.walk(tree) if isinstance(part, ast.If) and "__name__" in ast.unparse(part.test)]
     line = frame.f_lineno
     inside = any(guard.lineno <= line <= (guard.end_lineno or line) for guard in guards)
     behind = any(guard.lineno <= line and "!=" in ast.unparse(guard.test) for guard in guards)  # workers end there
@@ -54,12 +60,17 @@ def _spec(module: str) -> Any:
     here = os.getcwd()  # noqa: PTH109, sys.path has texts
     if here not in sys.path and "" not in sys.path:
         sys.path.append(here)
+    if module.endswith(".py"):
+        raise ConfigError(f"--arch: expected a module's name, received {module}; did you mean {module[:-3]}?")
     try:
         spec = find_spec(module)
     except Exception as error:  # a package runs its own code when it is imported
         raise ConfigError(f"--arch: {module} can't be imported: {type(error).__name__}: {error}") from error
     if spec is None:
-        raise ConfigError(f"--arch: expected a module {module} in the working directory {here}, found none")
+        raise ConfigError(
+            f"--arch: expected a module {module}, which the network is in, found none in the working directory {here}. "
+            f"Use the folder that has it"
+        )
     return spec
 
 

@@ -117,10 +117,10 @@ class Config:
         optional=True,
     )
     labeled_clients: int | None = _setting(
-        int, DATA, "so many clients have labels, the others none (lc); unset: all", rule=POSITIVE, optional=True
+        int, DATA, "number of clients that have labels (lc); unset: all", rule=POSITIVE, optional=True
     )
     alpha: float = _setting(
-        float, DATA, "bdir: each class is dealt by Dirichlet(alpha); small: clients differ much", rule=POSITIVE
+        float, DATA, "bdir: each class is dealt by Dirichlet(alpha); the smaller, the more they differ", rule=POSITIVE
     )
     alpha_labeled: float | None = _setting(
         float,
@@ -394,7 +394,7 @@ class Config:
 
 
 def by_name(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by the names that they have now, paths as texts; ConfigError if there is no such setting."""
+    """Settings by the names that they have now; ConfigError if there is no such setting."""
     names = {alias: name for name, setting in settings().items() for alias in setting.aliases}
     given = {names.get(name, name): value for name, value in given.items()}
     unknown = sorted(set(given) - set(settings()))
@@ -402,7 +402,14 @@ def by_name(given: Mapping[str, Any]) -> dict[str, Any]:
         close = difflib.get_close_matches(unknown[0], settings(), n=1)
         meant = f"; did you mean {close[0]}?" if close else ""
         raise ConfigError(f"expected names of settings, received {', '.join(unknown)}{meant}")
-    return {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in given.items()}
+    return {name: _plain_value(value) for name, value in given.items()}
+
+
+def _plain_value(value: Any) -> Any:
+    """Paths as texts, lists (of GPUs) as tuples."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return tuple(value) if isinstance(value, list) else value
 
 
 def make_config(task: str, **given: Any) -> Config:

@@ -93,7 +93,8 @@ def find(arch: str) -> NetworkFunction:
     function = getattr(found, name, None)
     if not callable(function):
         kind = "none" if function is None else type(function).__name__
-        raise ConfigError(f"--arch: expected a function {name} in the module {module}, found {kind}")
+        where = getattr(found, "__file__", "built in")
+        raise ConfigError(f"--arch: expected a function {name} in the module {module} ({where}), found {kind}")
     return function  # type: ignore[no-any-return]
 
 

@@ -44,6 +44,8 @@ def build_network(
     with _policy("mixed_float16" if precision == "mixed" else "float32"):
         try:
             scores = function(image, num_classes, conv, dense)
+            if scores is None:
+                raise ValueError("it returned nothing; expected scores [batch, classes]")
             model = keras.Model(image, keras.layers.Softmax(dtype="float32")(scores), name=_model_name(arch))
         except Exception as error:
             if arch in architectures.NETWORKS:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from fedmatch_tf.config import Config, ConfigError
 from fedmatch_tf.config.resume import INPUT_PATHS
 from fedmatch_tf.report import results
-from fedmatch_tf.report.experiments import EVIDENCE, EXPERIMENTS, configs, setting_texts
+from fedmatch_tf.report.experiments import EVIDENCE, EXPERIMENTS, configs, hours, setting_texts
 from fedmatch_tf.report.paper import reported
 from fedmatch_tf.report.results import ROUNDS_GZ, Result
 from fedmatch_tf.report.summary import returning_cost
@@ -121,7 +121,11 @@ means of three runs. Settings are the paper's (`--profile paper`) unless said.
 
 def page(root: Path = ROOT) -> str:
     """The text of docs/RESULTS.md: a function of the records and of the remarks beside them."""
-    parts = [LEAD]
+    runs = configs("evidence", 1, {})
+    done = [config for config in runs if find(config, root) is not None]
+    left = sum(hours(config) for config in runs if config not in done)
+    state = f"**{len(done)} of {len(runs)} runs are done.** The others take about {left:.0f} hours on two CPU cores.\n"
+    parts = [LEAD, state]
     for item in EVIDENCE:
         parts += [f"## {EXPERIMENTS[item].what}\n", *_item(item, root)]
     return "\n".join(parts)

@@ -22,6 +22,11 @@ def _published(settings: Mapping[str, Any]) -> str:
     return f"{text} ({found[0].where})" if found else ""
 
 
+def _size(num_bytes: float) -> str:
+    """In MB, or in kB if that is less than one."""
+    return f"{num_bytes / 1e6:.1f} MB" if num_bytes >= 1e6 else f"{num_bytes / 1e3:.1f} kB"
+
+
 def describe(folder: Path) -> str:
     """The result of the run in this folder as a small table."""
     result = read(folder)
@@ -30,7 +35,7 @@ def describe(folder: Path) -> str:
     lines, config = result.lines, Config(**result.settings)
     best = max(lines, key=lambda line: line["test_acc"])
     mean = {way: sum(line[way]["sum"] for line in lines) / len(lines) for way in ("s2c", "c2s")}
-    megabytes = {way: sum(line[way]["bytes"] for line in lines) / len(lines) / 1e6 for way in ("s2c", "c2s")}
+    sent = {way: sum(line[way]["bytes"] for line in lines) / len(lines) for way in ("s2c", "c2s")}
     last = lines[-1]["local_test_acc"]
     local = [] if last is None else [("mean of the clients", f"{100 * last:.2f} % at the end, after local training")]
     chosen = best_validated(lines)
@@ -38,6 +43,8 @@ def describe(folder: Path) -> str:
     if chosen is not None:
         text = f"{100 * chosen['test_acc']:.2f} % in round {chosen['round'] + 1}, of the lowest validation loss"
         validated = [("best model", f"{text}, {chosen['global_valid_loss']:.4f}")]
+    gone, visits = (sum(len(line.get(name, ())) for line in lines) for name in ("dropped", "clients"))
+    lost = [("lost updates", f"{gone} of {visits}, which count as 0 in the cost from a client")] if gone else []
     cost = returning_cost(lines)
     returning = "" if cost is None else f" ({100 * cost:.0f} % without first visits)"
     value = reported(result.settings)
@@ -62,9 +69,10 @@ def describe(folder: Path) -> str:
         *([("not the paper's", others)] if value is not None and (others := other_settings(config)) else []),
         (
             "cost to a client",
-            f"{100 * mean['s2c']:.0f} % of one parameter set per round{returning}, {megabytes['s2c']:.1f} MB",
+            f"{100 * mean['s2c']:.0f} % of one parameter set per round{returning}, {_size(sent['s2c'])}",
         ),
-        ("cost from a client", f"{100 * mean['c2s']:.0f} %, {megabytes['c2s']:.1f} MB"),
+        *lost,
+        ("cost from a client", f"{100 * mean['c2s']:.0f} %, {_size(sent['c2s'])}"),
         ("time", f"{duration(sum(line['seconds'] for line in lines))}"),
     ]
     return "\n".join(f"  {name:<19} {value}" for name, value in rows)

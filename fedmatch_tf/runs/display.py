@@ -86,11 +86,12 @@ class RoundDisplay:
             "S2C": f"{line['s2c']['sum']:.3f}",
             "C2S": f"{line['c2s']['sum']:.3f}",
             "confident": f"{100 * line['confident']:3.0f} %",
+            "lost": f"{len(line['dropped'])} of {len(line['clients'])}" if line.get("dropped") else "-",
             "time": f"{line['seconds']:.1f} s",
             "left": self._left(line["round"] + 1),
         }
         self._shown = time.monotonic()
-        self._rows = [*self._rows[-(ROWS - 1) :], list(cells.values())]
+        self._rows = [*self._rows[-(ROWS - 1) :], [value for name, value in cells.items() if name != "lost"]]
         if self._live is None and not self._quiet:
             _say("  ".join(f"{name} {value}" for name, value in cells.items() if value != "-"))
 

@@ -19,6 +19,7 @@ import numpy as np
 from fedmatch_tf.algorithms.algorithm import ServerState
 from fedmatch_tf.backends.choose import decide
 from fedmatch_tf.config import Config, ConfigError
+from fedmatch_tf.config.program import program
 from fedmatch_tf.config.resume import continued, recorded_config
 from fedmatch_tf.runs import checkpoint
 from fedmatch_tf.runs.checkpoint import CLIENTS, RECORDS, Checkpoint
@@ -145,7 +146,7 @@ class Run:
             f"{f'Writing the checkpoint failed: {problem}. ' if problem else ''}"
             f"The last checkpoint is after {self._saved.state.rounds_done} of {self.config.num_rounds} rounds. "
             f"To go on:\n"
-            f"  python main.py --resume {shlex.quote(str(self.folder))}"
+            f"  {program()} --resume {shlex.quote(str(self.folder))}"
         )
 
 

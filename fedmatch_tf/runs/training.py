@@ -27,7 +27,15 @@ from fedmatch_tf.runs.interrupts import Interrupts
 from fedmatch_tf.runs.partition_folder import check_complete, class_counts, data_about, ensure_partitions
 from fedmatch_tf.simulation import loop, server
 from fedmatch_tf.simulation.crew import Backend
-from fedmatch_tf.simulation.tasks import ClientTask, ConfusionTask, InitTask, ModelTask, ProfileTask
+from fedmatch_tf.simulation.tasks import (
+    CheckTask,
+    ClientTask,
+    ConfusionTask,
+    InitTask,
+    ModelTask,
+    ProfileTask,
+    TrainingError,
+)
 
 MakeWorker = Callable[..., Any]
 OnRound = Callable[[dict[str, Any]], object]
@@ -77,9 +85,10 @@ def resume(folder: Path, given: Mapping[str, Any], watch: Watch, worker: MakeWor
             check_backend(config)
             _check_partitions(run, watch.progress)
             run.data = run.data or data_about(config)
+            backend = stack.enter_context(open_backend(config, display.warn, worker))
+            list(backend.map([CheckTask(run.state.params)]))  # before anything of the run is changed
             run.keep_settings()
             display.note(f"Going on after {run.state.rounds_done} of {config.num_rounds} rounds")
-            backend = stack.enter_context(open_backend(config, display.warn, worker))
             _train_rounds(run, backend, display, watch.on_round)
         else:
             display.note(f"Nothing to do: all {config.num_rounds} rounds are done; --num-rounds may ask for more")
@@ -89,8 +98,6 @@ def resume(folder: Path, given: Mapping[str, Any], watch: Watch, worker: MakeWor
 def _train_rounds(run: Run, backend: Backend, display: RoundDisplay, on_round: OnRound | None) -> None:
     """The rounds that are left; however they end, the user learns how to go on."""
     stopped, num_rounds = run.folder / "stopped.txt", run.config.num_rounds
-    for path in (stopped, *_results(run)):  # of fewer rounds
-        path.unlink(missing_ok=True)
     counts = class_counts(run.config)
     if counts is not None:
         write_text(run.folder / "partition.json", json.dumps(counts))
@@ -98,6 +105,8 @@ def _train_rounds(run: Run, backend: Backend, display: RoundDisplay, on_round: O
         with Interrupts(display.note) as interrupts, display:
             traced = _Traced(backend, run) if run.config.profile_run else backend
             for record, state in loop.run(run.config, run.state, traced, run.store):
+                for path in (stopped, *_results(run)):  # of fewer rounds
+                    path.unlink(missing_ok=True)
                 run.add(record, state)
                 display.show(run.lines[-1])
                 answer = True if on_round is None else on_round(copy.deepcopy(run.lines[-1]))
@@ -108,13 +117,23 @@ def _train_rounds(run: Run, backend: Backend, display: RoundDisplay, on_round: O
                         interrupts.stop()
                     write_text(stopped, "on_round")
                     break
+            if run.state.rounds_done == num_rounds:
+                stopped.unlink(missing_ok=True)
             _write_results(run, backend)
             run.finish()
     except BaseException as error:
         display.note(run.resume_command())
         with suppress(OSError):
-            write_text(stopped, "Ctrl-C or SIGTERM" if isinstance(error, KeyboardInterrupt) else f"{error}\n")
+            write_text(stopped, _cause(error))
         raise
+
+
+def _cause(error: BaseException) -> str:
+    """Why a run stopped, for stopped.txt."""
+    if isinstance(error, KeyboardInterrupt):
+        return "Ctrl-C or SIGTERM"
+    told = isinstance(error, (ConfigError, DataError, TrainingError))
+    return f"{error}\n" if told else f"{type(error).__name__}: {error}\n"
 
 
 class _Traced:

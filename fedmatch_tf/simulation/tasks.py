@@ -152,6 +152,12 @@ class ConfusionTask(NamedTuple):
     params: Params
 
 
+class CheckTask(NamedTuple):
+    """See that the network is the one that these parameters are of; nothing comes back."""
+
+    params: Params
+
+
 class ModelTask(NamedTuple):
     """The model as a file: the bytes of a `.keras` file come back."""
 
@@ -186,6 +192,8 @@ def name_of(task: Any) -> str:
         return f"round {task.round_num + 1}, {'validation' if task.split == 'valid' else 'test'} of {task.model}"
     if isinstance(task, ConfusionTask):
         return "confusion matrix"
+    if isinstance(task, CheckTask):
+        return "the network"
     if isinstance(task, ModelTask):
         return "the trained model's file"
     if isinstance(task, ProfileTask):

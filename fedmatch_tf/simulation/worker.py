@@ -23,6 +23,7 @@ from fedmatch_tf.simulation.evaluation import Evaluation
 from fedmatch_tf.simulation.inputs import read_kernels, read_probe
 from fedmatch_tf.simulation.server_epoch import train_epoch
 from fedmatch_tf.simulation.tasks import (
+    CheckTask,
     ClientTask,
     ConfusionTask,
     EvalTask,
@@ -87,6 +88,9 @@ class Worker:
             return self._evaluation.confusion(task.params.theta(config.l1_thres))
         if isinstance(task, InitTask):
             return self._start()
+        if isinstance(task, CheckTask):
+            networks.write(self._model, task.params)
+            return None
         if isinstance(task, ModelTask):
             return networks.keras_file(self._plain(task.theta))
         if isinstance(task, ProfileTask):

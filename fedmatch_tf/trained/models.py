@@ -26,6 +26,7 @@ class Trained(NamedTuple):
     params: Params
     data: DataAbout
     partitions: str  # their fingerprint; empty if they have none
+    best: np.ndarray | None = None  # theta of the model with the lowest validation loss, if it was kept
 
     def theta(self, parts: Parts = "theta") -> np.ndarray:
         """The weights of a plain network; small elements of psi count as 0, as in every evaluation."""
@@ -53,12 +54,19 @@ def read(run: Path, dataset_path: str | None = None) -> Trained:
         raise ConfigError(f"--run: {config.model} has no global model: its clients share nothing")
     if found.state.rounds_done == 0:
         raise ConfigError(f"--run: expected a run with at least one round, received {folder}")
-    return Trained(config, found.state.params, found.data or data_about(config), found.partitions)
+    best = None if found.state.best is None else found.state.best.theta
+    return Trained(config, found.state.params, found.data or data_about(config), found.partitions, best)
 
 
-def load(run: Path, parts: Parts = "theta", decomposed: bool = False) -> Any:
+def load(run: Path, parts: Parts = "theta", decomposed: bool = False, best: bool = False) -> Any:
     """The Keras model."""
     found = read(run)
+    if best:
+        if found.best is None:
+            raise ConfigError("best: expected a run with keep_best, which keeps its best model; this one has none")
+        if decomposed or parts != "theta":
+            raise ConfigError("best: the best model is kept as a plain one; leave out parts and decomposed")
+        found = found._replace(params=Params(found.best, found.best[:0]))
     if not decomposed:
         return plain(found, parts)
     if parts != "theta":

@@ -281,6 +281,15 @@ def test_the_documented_network_trains_in_workers_goes_on_starts_others_and_is_e
     with np.load(ends[0]) as resumed, np.load(ends[1]) as whole:
         for name in ("sigma", "psi"):
             np.testing.assert_array_equal(resumed[name], whole[name])
+    before = {path: path.read_bytes() for path in (tmp_path / "outputs").rglob("*") if path.is_file()}
+    code = (tmp_path / "mynet.py").read_text()
+    (tmp_path / "mynet.py").write_text(code.replace("(32, 64)", "(32, 48)"))
+    changed = run_main("--resume", run, "--num-rounds=4", "--backend=inline", cwd=tmp_path)
+    assert_refused(changed, "Has its code changed since the run?")
+    after = {path: path.read_bytes() for path in (tmp_path / "outputs").rglob("*") if path.is_file()}
+    differing = {path.name for path in before if after.get(path) != before[path]}
+    assert not {name for name in differing if not name.startswith("events.")}, "a mistake changes nothing"
+    (tmp_path / "mynet.py").write_text(code)
     assert run_main("--work-type=export", f"--run={run}", "--to=m.keras", cwd=tmp_path).returncode == 0
     count = "import tensorflow as tf; print(tf.keras.models.load_model('m.keras').count_params())"
     alone = [sys.executable, "-c", count]
@@ -294,8 +303,10 @@ def test_the_documented_network_trains_in_workers_goes_on_starts_others_and_is_e
 @pytest.mark.parametrize(
     ("arch", "message"),
     [
-        ("absent:small", "expected a module absent in the working directory"),
+        ("absent:small", "expected a module absent, which the network is in, found none"),
+        ("mynet.py:small", "did you mean mynet?"),
         ("mynet:absent", "expected a function absent in the module mynet"),
+        ("mynet:nothing", "it returned nothing"),
         ("no network", "expected a text that is resnet9, alexnet, wrn28_2, resnet8 or package.module:function"),
         ("mynet:batch", "BatchNormalization layer"),
     ],
@@ -303,6 +314,7 @@ def test_the_documented_network_trains_in_workers_goes_on_starts_others_and_is_e
 def test_a_network_that_cannot_be_used_is_one_message(arch: str, message: str, tmp_path: Path) -> None:
     flags = own_network(tmp_path)
     with (tmp_path / "mynet.py").open("a") as file:
+        file.write("def nothing(x, n, conv, dense):\n    dense(n)\n\n")
         file.write("def batch(x, n, conv, dense):\n")
         file.write("    return dense(n)(layers.Flatten()(layers.BatchNormalization()(x)))\n")
     result = run_main(*flags, f"--arch={arch}", "--backend=inline", cwd=tmp_path)

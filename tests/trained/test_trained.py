@@ -116,6 +116,10 @@ def test_the_best_model_is_that_of_the_lowest_validation_loss(made: Made) -> Non
     assert np.mean(model.predict(x, verbose=0).argmax(axis=1) == y) == best["test_acc"]
     examples = decode((made.cwd / "datasets" / "lc-biid-own" / "valid_own.npy").read_bytes())
     probs = model.predict(examples.x.astype(np.float32) / 255, verbose=0)
+    loaded = fm.load_model(made.run, best=True)
+    for one, other in zip(loaded.get_weights(), model.get_weights()):
+        np.testing.assert_array_equal(one, other)
+    assert fm.load_run(made.run).best == best
     loss = -np.log(probs[examples.y == 1]).mean()
     assert loss == pytest.approx(best["global_valid_loss"], rel=1e-4)
 

@@ -6,9 +6,12 @@ import sys
 from pathlib import Path
 
 
+INSTALLED = "fedmatch"  # the command that an installation brings
+
+
 def program() -> str:
-    """`fedmatch` where the installed command runs, else `python main.py`."""
-    return "fedmatch" if Path(sys.argv[0]).name == "fedmatch" else "python main.py"
+    """The installed command where that runs, else `python main.py`."""
+    return INSTALLED if Path(sys.argv[0]).name == INSTALLED else "python main.py"
 
 
 def short_program() -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-
 INSTALLED = "fedmatch"  # the command that an installation brings
 
 

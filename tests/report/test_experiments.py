@@ -175,6 +175,23 @@ def test_the_page_has_every_task_of_every_experiment_with_its_settings() -> None
     assert configs("covid", 1, {"profile": "official"})[0].profile == "official"
 
 
+def test_the_page_has_the_runs_and_hours_of_every_experiment() -> None:
+    page = (ROOT / "docs" / "REPORTS.md").read_text()
+    parts = {"-parts": "ablation-parts", "-labeled-acc": "ablation-labeled-acc", "-labels": "ablation-labels"}
+    stated: dict[str, tuple[str, str]] = {}
+    for row in page.split("| experiment | of the paper |")[1].split("The estimate")[0].splitlines():
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        if len(cells) == 4 and cells[0].startswith("`"):
+            names = [parts.get(name.strip("` "), name.strip("` ")) for name in cells[0].split(",")]
+            hours_of = cells[3].removesuffix(" h").split(", ") if cells[3] else [""] * len(names)
+            stated.update(zip(names, zip(cells[2].split(", "), hours_of)))
+    assert set(stated) == set(PAPER_EXPERIMENTS)
+    for name, (runs, taken) in stated.items():
+        found = configs(name, 3, {})
+        assert runs == str(len(found))
+        assert not taken or int(taken) == round(sum(map(hours, found)))
+
+
 @pytest.mark.parametrize("num_clients", [10, 100])
 def test_the_papers_streaming_values_of_alexnet_hold_for_both_readings_of_their_caption(num_clients: int) -> None:
     config = make_config("lc-simb-fmnist", arch="alexnet", num_clients=num_clients, frac_clients=1.0, profile="paper")

@@ -35,9 +35,21 @@ IN_MEMORY_UP_TO = 2**30  # bytes of all clients' parameters; beyond, they are on
 
 
 class Run:
-    """A run that is being worked on; no other process can open it meanwhile."""
+    """A run that is being worked on; no other process can open it meanwhile.
 
-    def __init__(self, folder: Path, check_pts: Path, config: Config, start: Checkpoint, lock: ExitStack) -> None:
+    Args:
+        logged: the config that its logs have until `keep_settings`, if it is another: that of a run that goes on.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        check_pts: Path,
+        config: Config,
+        start: Checkpoint,
+        lock: ExitStack,
+        logged: Config | None = None,
+    ) -> None:
         self.folder, self.config, self.state = folder, config, start.state
         self.partitions, self.data = start.partitions, start.data
         self._check_pts, self._lock = check_pts, lock
@@ -46,8 +58,8 @@ class Run:
         self._in_memory = not _on_disk(config, start.state)
         self._store = WriteBehind(self._disk, keep_all=self._in_memory)
         records = self._records.read()
-        self._log = RoundLog(folder, config, records)
-        self._original_logs = OriginalLogs(folder, check_pts, config, records)
+        self._log = RoundLog(folder, logged or config, records)
+        self._original_logs = OriginalLogs(folder, check_pts, logged or config, records)
         self._scalars = ScalarLog(folder / "tensorboard", self._log.lines)
         self._saved_round, self._settings = start.state.rounds_done, start.settings
         self._saved = start
@@ -104,6 +116,8 @@ class Run:
     def keep_settings(self) -> None:
         """What the user has changed on resuming is on record before the first round, for whatever happens in it."""
         if self._settings != asdict(self.config):
+            self._log.write_settings(self.config)
+            self._original_logs = OriginalLogs(self.folder, self._check_pts, self.config, self._records.read())
             self._save()
             self.finish()
 
@@ -208,7 +222,7 @@ def reopen(folder: Path, given: Mapping[str, Any]) -> tuple[Run, list[str]]:
         if changed:
             notes.append(f"The run was made with {'; '.join(changed)}: results may differ from an unbroken run")
         folder.mkdir(parents=True, exist_ok=True)
-        return Run(folder, check_pts, config, start, lock.pop_all()), notes
+        return Run(folder, check_pts, config, start, lock.pop_all(), logged=recorded), notes
     raise AssertionError("not reached")
 
 

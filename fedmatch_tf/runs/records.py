@@ -143,14 +143,18 @@ class RoundLog:
 
     def __init__(self, folder: Path, config: Config, records: Sequence[RoundRecord] = ()) -> None:
         """Writes the files for the rounds so far."""
-        self._path = folder / ROUNDS
+        self._folder, self._path = folder, folder / ROUNDS
         self.lines = [to_line(record) for record in records]
-        settings = {"settings": dataclasses.asdict(config), "versions": versions()}
-        write_text(folder / "config.json", json.dumps(settings, indent=1) + "\n")
+        self.write_settings(config)
         text = "".join(_json_line(line) for line in self.lines)
         self._size = len(text.encode())
         if records or self._path.exists():
             write_text(self._path, text)
+
+    def write_settings(self, config: Config) -> None:
+        """Writes config.json anew."""
+        settings = {"settings": dataclasses.asdict(config), "versions": versions()}
+        write_text(self._folder / "config.json", json.dumps(settings, indent=1) + "\n")
 
     def add(self, record: RoundRecord) -> None:
         """Writes the round's line."""

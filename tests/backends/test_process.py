@@ -174,6 +174,10 @@ def in_order(results: Iterator[Any]) -> list[Any]:
 @pytest.mark.parametrize("workers", [1, 3])
 def test_every_task_has_its_result_whoever_runs_it(workers: int, notes: list[str]) -> None:
     with backend(notes, workers) as pool:
+        for _ in range(100):  # a process has its command line a moment after it was started
+            if len(children()) == workers:
+                break
+            time.sleep(0.05)
         assert len(children()) == workers
         for round_num, count in enumerate((5, 0, 1, 7)):
             assert_same(in_order(pool.map(tasks(count, round_num))), expected(count, round_num))

@@ -43,7 +43,7 @@ def test_every_setting_can_be_given_by_its_flag() -> None:
             assert getattr(parse(["--task", "lc-biid-c10", flag(name)]).config, name) is True
             continue
         text = setting.choices[0] if setting.choices else samples[setting.kind]
-        text = "head:6379" if name == "ray_address" else text
+        text = {"ray_address": "head:6379", "arch": "alexnet"}.get(name, text)
         with_ray = ["--backend", "ray"] if name.startswith("ray_") else []
         config = parse(["--task", "lc-biid-c10", *with_ray, flag(name), text]).config
         expected = (0, 2) if setting.kind is tuple else setting.kind(text)

@@ -504,6 +504,7 @@ def test_a_checkpoint_that_could_not_be_written_is_told_of(tmp_path: Path) -> No
     config = make_config("lc-biid-digits", output_path=str(tmp_path), workers=1, threads_per_worker=1)
     params = Params(np.zeros(3, np.float32), np.zeros(3, np.float32))
     run = folders.create(config, server.initial_state(config, params), "")
+    run.finish()  # what was begun is written
     (clients,) = tmp_path.glob("check_pts/*/clients")
     clients.rmdir()
     clients.touch()  # so that no file can be written below it

@@ -366,3 +366,13 @@ def test_what_is_impossible_is_refused_with_the_arithmetic(change: dict[str, Any
     labels = np.arange(1000 if change.get("alpha") == 0.01 else 500) % 10
     with pytest.raises(DataError, match=message):
         make_partition(labels, replace(SPEC, labels_per_class=1, **change))
+
+
+def test_a_labelled_share_that_does_not_divide_is_dealt_to_the_last_example() -> None:
+    labels = np.arange(1080) % 10
+    partition = make_partition(labels, replace(SPEC, labeled_fraction=0.1))  # about 106 of each class remain
+    left = np.bincount(np.delete(labels, np.concatenate([partition.test, partition.valid])))
+    assert (left // 10 % SPEC.num_clients).any(), "so that there is a remainder"
+    held = np.array([np.bincount(labels[index], minlength=10) for index in partition.labeled])
+    assert held.sum(axis=0).tolist() == (left // 10).tolist()
+    assert np.ptp(held, axis=0).max() == 1

@@ -420,6 +420,8 @@ def make_config(task: str, **given: Any) -> Config:
             check_value(flag(name), given[name], settings()[name])
     values = defaults(*parse_task(task), given.get("profile", "official"))
     values.update({**learner_of(given.get("model", values["model"])).defaults, "task": task, **given})
+    if "labels_per_class" in given and "labeled_fraction" not in given:
+        values["labeled_fraction"] = None  # a profile's share of labels gives way to a number of labels
     values.setdefault("frac_clients", 1.0 if values["num_clients"] <= 10 else 0.05)
     return Config(**values)
 

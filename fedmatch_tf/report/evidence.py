@@ -1,4 +1,4 @@
-"""Records of runs that ship with the code, and the page that shows them: results/ and docs/RESULTS.md.
+"""Records of runs that ship with the code (results/), and the pages that show them (docs/RESULTS.md, docs/FIELD.md).
 
 A record is what a report needs of a finished run, without weights and without paths of the machine that made it.
 `report` and `compare` read it like any run's folder.
@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 from fedmatch_tf.config import Config, ConfigError
 from fedmatch_tf.config.resume import INPUT_PATHS
 from fedmatch_tf.report import results
-from fedmatch_tf.report.experiments import EVIDENCE, EXPERIMENTS, configs, hours, setting_texts
+from fedmatch_tf.report.experiments import EVIDENCE, EXPERIMENTS, FIELD_EVIDENCE, configs, hours, setting_texts
+from fedmatch_tf.report.field import published
 from fedmatch_tf.report.paper import reported
 from fedmatch_tf.report.results import ROUNDS_GZ, Result
 from fedmatch_tf.report.summary import returning_cost
@@ -25,7 +26,9 @@ from fedmatch_tf.report.tables import Table, markdown
 from fedmatch_tf.runs.atomic import replacing, write_text
 
 ROOT = Path(__file__).parents[2]  # of the project
-RESULTS, PAGE, FIGURES = Path("results"), Path("docs/RESULTS.md"), Path("docs/figures")
+RESULTS, FIGURES = Path("results"), Path("docs/figures")
+PAGE, FIELD_PAGE = Path("docs/RESULTS.md"), Path("docs/FIELD.md")
+MEASURED = ("<!-- measured: made from results/ -->\n", "<!-- end of measured -->\n")  # around that part of FIELD_PAGE
 COMMAND = "python main.py --work-type reproduce --experiment evidence"
 
 
@@ -91,14 +94,16 @@ def rows(item: str, root: Path = ROOT) -> list[Row]:
 
 
 def write_page(root: Path = ROOT) -> Path:
-    """Writes docs/RESULTS.md and its figures from the records; returns the page's path."""
+    """Writes docs/RESULTS.md, its part of docs/FIELD.md and all figures; returns the page's path."""
     (root / FIGURES).mkdir(parents=True, exist_ok=True)
-    for item in EVIDENCE:
+    for item in (*EVIDENCE, *FIELD_EVIDENCE):
         runs = [row for row in rows(item, root) if row.record is not None]
         if runs:
             with replacing(root / FIGURES / f"{item}.png") as file:
                 _figure(item, runs).savefig(file, dpi=110, format="png")
     write_text(root / PAGE, page(root))
+    if (root / FIELD_PAGE).is_file():
+        write_text(root / FIELD_PAGE, field_page(root))
     return root / PAGE
 
 
@@ -131,35 +136,43 @@ def page(root: Path = ROOT) -> str:
     return "\n".join(parts)
 
 
+def field_page(root: Path = ROOT) -> str:
+    """The text of docs/FIELD.md, with what was measured made from the records."""
+    before, rest = (root / FIELD_PAGE).read_text(encoding="utf-8").split(MEASURED[0])
+    _, after = rest.split(MEASURED[1])
+    parts = [text for item in FIELD_EVIDENCE for text in (f"### {EXPERIMENTS[item].what}\n", *_item(item, root))]
+    return "".join([before, MEASURED[0], "\n", "\n".join(parts), MEASURED[1], after])
+
+
 def _item(item: str, root: Path) -> Iterator[str]:
     runs = rows(item, root)
     done = [row for row in runs if row.record is not None]
     if done:
         yield f"![Test accuracy over the rounds](figures/{item}.png)\n"
-        yield markdown(_table(done))
+        yield markdown(_table(item, done))
     missing = [row for row in runs if row.record is None]
     if missing:
-        names = [f"{row.config.task} {_model(row.config)}{_seed(row.config)}" for row in missing]
+        names = [f"{row.config.task} {_model(item, row.config)}{_seed(row.config)}" for row in missing]
         yield f"Not run yet: {'; '.join(names)}.\n"
     remarks = root / RESULTS / f"{item}.md"
     if remarks.is_file():
         yield remarks.read_text(encoding="utf-8")
 
 
-def _table(done: Sequence[Row]) -> Table:
-    cells = [_cells(config, record) for config, record in done if record is not None]
+def _table(item: str, done: Sequence[Row]) -> Table:
+    cells = [_cells(item, config, record) for config, record in done if record is not None]
     names = [name for name in cells[0] if any(row[name] for row in cells)]
     return Table("results", "", names, [[row[name] for name in names] for row in cells])
 
 
-def _cells(config: Config, record: Result) -> dict[str, str]:
+def _cells(item: str, config: Config, record: Result) -> dict[str, str]:
     """A row of an item's table."""
     lines, paper = record.lines, reported(record.settings)
     accuracies = [100 * line[_measure(record)] for line in lines]
     returning = returning_cost(lines)
     cells = {
         "task": config.task,
-        "model": _model(config),
+        "model": _model(item, config),
         "seed": str(config.seed),
         "accuracy (%)": f"{accuracies[-1]:.2f}" + (" local" if paper is not None and paper.local else ""),
         "last ten": f"{_mean(accuracies[-10:]):.2f}",
@@ -169,6 +182,7 @@ def _cells(config: Config, record: Result) -> dict[str, str]:
         "S2C without first visits": "" if returning is None else f"{100 * returning:.0f}",
         "C2S": f"{100 * _mean([line['c2s']['sum'] for line in lines]):.0f}",
         "paper S2C, C2S": "",
+        "published": next((f"{own.accuracy:g}" for own in published(record.settings) if own.model == config.model), ""),
         "minutes": f"{sum(line['seconds'] for line in lines) / 60:.0f}",
     }
     if paper is not None:
@@ -190,10 +204,15 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _model(config: Config) -> str:
-    """The model, and what of its settings is not the paper's."""
-    others = [] if config.profile == "paper" else [f"profile {config.profile}"]
-    return ", ".join([config.model, *others, *setting_texts(config)])
+def _model(item: str, config: Config) -> str:
+    """The model, and what of its settings is neither the paper's nor that of every run of the item."""
+    runs = configs(item, 1, {})
+    shared = set.intersection(*(set(_other_settings(run)) for run in runs)) if len(runs) > 1 else set()
+    return ", ".join([config.model, *(text for text in _other_settings(config) if text not in shared)])
+
+
+def _other_settings(config: Config) -> list[str]:
+    return ([] if config.profile == "paper" else [f"profile {config.profile}"]) + setting_texts(config)
 
 
 def _seed(config: Config) -> str:
@@ -207,7 +226,7 @@ def _figure(item: str, runs: Sequence[Row]) -> Any:
     tasks = {row.config.task for row in runs}
     for number, (config, record) in enumerate(runs):
         assert record is not None
-        label = (f"{config.task} " if len(tasks) > 1 else "") + _model(config) + _seed(config)
+        label = (f"{config.task} " if len(tasks) > 1 else "") + _model(item, config) + _seed(config)
         values = [100 * line[_measure(record)] for line in record.lines]
         plots.curve(axes, number, label, range(1, len(values) + 1), values)
     plots.finish(axes, "round", "test accuracy, %")

@@ -74,6 +74,36 @@ _EVIDENCE = (
     Experiment("results-resnet9", "ResNet-9, `lc-biid-c10`", ({**_FEDMATCH, "profile": "official"},)),
 )
 EVIDENCE = tuple(experiment.name for experiment in _EVIDENCE)
+# Runs in the settings of other papers, for docs/FIELD.md.
+_FIELD_MODELS = ("fedmatch", "fedavg-fixmatch", "fedavg-gpl", "fedavg-sl")
+_FIELD_LC = {"profile": "proxyfl", "arch": "alexnet", "num_rounds": 60}
+_FIELD_LS = {
+    "task": "ls-bdir-c10",
+    "arch": "alexnet",
+    "num_clients": 20,
+    "frac_clients": 0.4,
+    "alpha": 0.1,
+    "labels_per_class": 400,
+    "num_rounds": 60,
+}
+_FIELD = (
+    Experiment(
+        "field-clients-0.1",
+        "AlexNet, 10 % labelled at the clients, Dirichlet 0.1",
+        _runs(["lc-bdir-c10"], _FIELD_MODELS, alpha=0.1, **_FIELD_LC),
+    ),
+    Experiment(
+        "field-clients-1.0",
+        "AlexNet, 10 % labelled at the clients, Dirichlet 1.0",
+        _runs(["lc-bdir-c10"], _FIELD_MODELS, alpha=1.0, **_FIELD_LC),
+    ),
+    Experiment(
+        "field-server",
+        "AlexNet, 4000 labels at the server, Dirichlet 0.1",
+        ({**_FIELD_LS, "model": "fedmatch"}, {**_FIELD_LS, "model": "semifl", "lr": 0.03}),  # SemiFL's own rate
+    ),
+)
+FIELD_EVIDENCE = tuple(experiment.name for experiment in _FIELD)
 _PAPER = {
     experiment.name: experiment
     for experiment in (
@@ -134,17 +164,24 @@ _PAPER = {
     )
 }
 PAPER_EXPERIMENTS = tuple(_PAPER)
-_ALL_EVIDENCE = tuple({repr(run): run for experiment in _EVIDENCE for run in experiment.runs}.values())
+
+
+def _together(experiments: Iterable[Experiment]) -> tuple[Mapping[str, Any], ...]:
+    """All their runs, each once."""
+    return tuple({repr(run): run for experiment in experiments for run in experiment.runs}.values())
+
+
 EXPERIMENTS = {
     **_PAPER,
-    "evidence": Experiment("evidence", "all runs of docs/RESULTS.md, with fixed seeds", _ALL_EVIDENCE),
-    **{experiment.name: experiment for experiment in _EVIDENCE},
+    "evidence": Experiment("evidence", "all runs of docs/RESULTS.md, with fixed seeds", _together(_EVIDENCE)),
+    "field": Experiment("field", "all runs of docs/FIELD.md, with fixed seeds", _together(_FIELD)),
+    **{experiment.name: experiment for experiment in (*_EVIDENCE, *_FIELD)},
 }
 
 
 def ships(name: str) -> bool:
     """Whether records of the experiment's runs ship with the code."""
-    return name == "evidence" or name in EVIDENCE
+    return name in {"evidence", *EVIDENCE, "field", *FIELD_EVIDENCE}
 
 
 def configs(name: str, seeds: int, given: Mapping[str, Any]) -> list[Config]:

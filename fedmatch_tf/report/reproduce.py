@@ -31,7 +31,7 @@ def list_experiments(seeds: int, given: Mapping[str, Any]) -> str:
             continue
         lines.append(f"{name:<24}{len(runs):>5}{sum(hours(run) for run in runs):>8.1f}  {experiment.what}")
     lines.append(
-        f"Hours are a rough estimate for two CPU cores, with {seeds} seeds (those of docs/RESULTS.md are fixed); "
+        f"Hours are a rough estimate for two CPU cores, with {seeds} seeds (those of evidence and field are fixed); "
         f"runs in several of them are done once."
     )
     return "\n".join(lines)
@@ -51,7 +51,10 @@ def _with_own_partitions(config: Config) -> Config:
 def command(config: Config) -> str:
     """The command line that does this run."""
     parts = ["python", "main.py", "--task", config.task, "--model", config.model, "--profile", config.profile]
-    for name, value in {"source": config.source, **changed_settings(config)}.items():
+    changed = {"source": config.source, **changed_settings(config)}
+    if "labeled_fraction" in changed and config.labeled_fraction is None:
+        changed["labels_per_class"] = config.labels_per_class  # what replaces the profile's share
+    for name, value in changed.items():
         text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
         if value is not None:
             parts += [flag(name)] if value is True else [flag(name), text]

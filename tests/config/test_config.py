@@ -268,6 +268,14 @@ ls       fedmatch  1e-3 1e-4 10       -        1e-2        1e-5      10        1
 """
 
 
+def test_a_number_of_labels_replaces_the_profiles_share_of_labels() -> None:
+    assert make_config("lc-bdir-c10", profile="proxyfl").labeled_fraction == 0.1
+    given = make_config("ls-bdir-c10", profile="proxyfl", labels_per_class=400)
+    assert (given.labeled_fraction, given.labels_per_class) == (None, 400)
+    both = make_config("lc-bdir-c10", profile="proxyfl", labels_per_class=400, labeled_fraction=0.2)
+    assert both.labeled_fraction == 0.2  # as in a recorded run, which has all settings
+
+
 def test_profile_paper_has_the_papers_hyper_parameters() -> None:
     names = {
         "lambda_ICCS": ("lambda_i", "lambda_a"),

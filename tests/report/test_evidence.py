@@ -106,6 +106,7 @@ def test_every_run_of_the_evidence_has_a_name_of_its_own_and_its_seed() -> None:
 
 def test_the_page_is_what_the_records_give() -> None:
     assert (ROOT / "docs" / "RESULTS.md").read_text() == evidence.page(ROOT), "make it anew with `make results`"
+    assert (ROOT / "docs" / "FIELD.md").read_text() == evidence.field_page(ROOT), "make it anew with `make results`"
     for path in (ROOT / "results").glob("*/*"):
         assert path.stat().st_size < 150_000
         if path.name == "config.json":

@@ -42,10 +42,11 @@ bench: .venv/.run
 results: .venv/.run
 	$(PY) main.py --work-type reproduce --experiment evidence
 
-.venv/.run: requirements.txt tools/venv.sh
+# The first base up to Python 3.11, the second from 3.12 on; BASE=requirements-current.txt chooses the second by hand.
+.venv/.run: requirements.txt requirements-current.txt tools/venv.sh
 	@test -x $(PY) || sh tools/venv.sh
-	@echo "Installing requirements.txt (TensorFlow is large: a minute or two the first time)"
-	@$(PIP) -r requirements.txt
+	@base=$${BASE:-$$($(PY) -c "import sys; print('requirements-current.txt' if sys.version_info >= (3, 12) else 'requirements.txt')")} && \
+	echo "Installing $$base (TensorFlow is large: a minute or two the first time)" && $(PIP) -r $$base
 	@touch $@
 
 .venv/.dev: .venv/.run requirements-dev.txt

@@ -1,20 +1,26 @@
 """RandAugment on whole batches inside the graph; the only module that knows tensorflow-addons.
 
 Each image gets its own NUM_OPERATIONS operations, drawn with replacement, at levels below its own magnitude, as the
-original does. Operations follow Pillow's arithmetic; tensorflow-addons does rotation, translation and true equalize.
+original does. Operations follow Pillow's arithmetic; tensorflow-addons does rotation, translation and true equalize,
+or, where it is not installed, data/transforms.py, which gives the same pixels.
 """
 
 from __future__ import annotations
 
 import warnings
 from functools import partial
-from typing import Callable, NamedTuple
+from importlib.util import find_spec
+from typing import Any, Callable, NamedTuple
 
 import tensorflow as tf
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # it announces its end of life at every import
-    import tensorflow_addons as tfa
+from data import transforms
+
+tfa: Any = None
+if find_spec("tensorflow_addons") is not None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it announces its end of life at every import
+        import tensorflow_addons as tfa
 
 NUM_OPERATIONS = 6
 MAGNITUDES = (2, 5)  # an image's magnitude is drawn from these, both included; a level from 0 up to it
@@ -115,7 +121,8 @@ def _nothing(images: tf.Tensor, level: tf.Tensor, sign: tf.Tensor) -> tf.Tensor:
 
 def _equalize(images: tf.Tensor, level: tf.Tensor, sign: tf.Tensor) -> tf.Tensor:
     whole = tf.cast(images, tf.uint8)
-    return tf.cast(tfa.image.equalize(whole), tf.float32)
+    equal = transforms.equalize(whole) if tfa is None else tfa.image.equalize(whole)
+    return tf.cast(equal, tf.float32)
 
 
 def _autocontrast(images: tf.Tensor, level: tf.Tensor, sign: tf.Tensor) -> tf.Tensor:
@@ -159,6 +166,8 @@ def _sharpness(images: tf.Tensor, level: tf.Tensor, sign: tf.Tensor) -> tf.Tenso
 
 def _rotate(images: tf.Tensor, level: tf.Tensor, sign: tf.Tensor) -> tf.Tensor:
     radians = tf.reshape(_magnitude(level, 0.0, 360.0), [-1]) * (3.141592653589793 / 180.0)
+    if tfa is None:
+        return transforms.rotate(images, radians, GREY)
     return tfa.image.rotate(images, radians, interpolation="nearest", fill_mode="constant", fill_value=GREY)
 
 
@@ -187,12 +196,17 @@ def _shear_y(images: tf.Tensor, level: tf.Tensor, sign: tf.Tensor) -> tf.Tensor:
 
 def _translate_x(images: tf.Tensor, level: tf.Tensor, sign: tf.Tensor) -> tf.Tensor:
     shift = -sign * tf.reshape(_magnitude(level, 0.0, 0.2), [-1]) * tf.cast(tf.shape(images)[2], tf.float32)
-    return tfa.image.translate(images, tf.stack([shift, tf.zeros_like(shift)], axis=1))
+    return _translate(images, [shift, tf.zeros_like(shift)])
 
 
 def _translate_y(images: tf.Tensor, level: tf.Tensor, sign: tf.Tensor) -> tf.Tensor:
     shift = -sign * tf.reshape(_magnitude(level, 0.0, 0.2), [-1]) * tf.cast(tf.shape(images)[1], tf.float32)
-    return tfa.image.translate(images, tf.stack([tf.zeros_like(shift), shift], axis=1))
+    return _translate(images, [tf.zeros_like(shift), shift])
+
+
+def _translate(images: tf.Tensor, shifts: list[tf.Tensor]) -> tf.Tensor:
+    by = tf.stack(shifts, axis=1)
+    return transforms.translate(images, by) if tfa is None else tfa.image.translate(images, by)
 
 
 OPERATIONS: dict[str, Operation] = {

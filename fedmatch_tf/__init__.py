@@ -10,9 +10,14 @@ What is named here is loaded when it is first used, so importing this package co
 
 from __future__ import annotations
 
+import os
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from fedmatch_tf.config.version import VERSION as __version__
+
+if find_spec("tf_keras") is not None:  # the second base, where tf.keras would otherwise be Keras 3
+    os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 if TYPE_CHECKING:
     from data.errors import DataError

@@ -31,6 +31,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "tensorflow": (
         "data.augment",
         "data.sources",
+        "data.transforms",
         "core.layers",
         "core.losses",
         "core.networks",

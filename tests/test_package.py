@@ -7,9 +7,11 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from fedmatch_tf import __version__
 from tests.conftest import ROOT
@@ -24,6 +26,21 @@ def test_every_folder_of_code_is_a_package_and_every_version_the_same() -> None:
         assert (ROOT / path).is_file()
     assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text()
     assert f"\n## {__version__}\n" in (ROOT / "CHANGELOG.md").read_text()
+
+
+@pytest.mark.parametrize("python", ["3.9", "3.10", "3.11", "3.12", "3.13"])
+def test_an_installation_takes_the_base_of_its_python(python: str) -> None:
+    def pins(lines: Iterable[str]) -> set[str]:
+        wanted = [Requirement(line) for line in lines]
+        of_python = {"python_version": python}
+        return {f"{one.name}{one.specifier}" for one in wanted if one.marker is None or one.marker.evaluate(of_python)}
+
+    text = (ROOT / "pyproject.toml").read_text()
+    listed = re.findall(r'"([^"]+)"', text.split("\ndependencies = [")[1].split("\n]")[0])
+    name = "requirements-current.txt" if python in ("3.12", "3.13") else "requirements.txt"
+    lines = [line for line in (ROOT / name).read_text().splitlines() if not line.startswith("#")]
+    assert pins(listed) == pins(lines)
+    assert len(pins(listed)) >= 10
 
 
 @pytest.mark.slow

@@ -64,6 +64,7 @@ def prepare(threads: int | None = None) -> None:
     set_variables()
     import tensorflow as tf
 
+    check_keras()
     if threads is not None:
         _use_threads(threads)
     gpus = tf.config.list_physical_devices("GPU")
@@ -74,6 +75,19 @@ def prepare(threads: int | None = None) -> None:
             f"there. See docs/INSTALL.md for the GPU libraries; a Ray node without them is started with --num-gpus 0"
         )
     grow_memory()
+
+
+def check_keras() -> None:
+    """Raises ConfigError unless tf.keras is Keras 2, which our layers are written for."""
+    import tensorflow as tf
+
+    found = str(getattr(tf.keras, "__version__", "unknown"))
+    if not found.startswith("2."):
+        raise ConfigError(
+            f"expected tf.keras to be Keras 2, received Keras {found} of TensorFlow {tf.__version__}. Install the "
+            f"packages of requirements-current.txt (tf-keras among them), and import fedmatch_tf before tf.keras is "
+            f"used, or set TF_USE_LEGACY_KERAS=1"
+        )
 
 
 def _use_threads(threads: int) -> None:

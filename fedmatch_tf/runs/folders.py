@@ -214,10 +214,11 @@ def reopen(folder: Path, given: Mapping[str, Any]) -> tuple[Run, list[str]]:
         if problem:
             checkpoint.drop_newest(check_pts)
             notes.append(f"The newest checkpoint is damaged ({problem}); going on from the one before")
+        then, now = start.versions, versions()
         changed = [
-            f"{name} {start.versions.get(name)}, now {now}"
-            for name, now in versions().items()
-            if start.versions.get(name) != now
+            f"{name} {then.get(name, 'not installed')}, now {now.get(name, 'not installed')}"
+            for name in {**then, **now}
+            if then.get(name) != now.get(name)
         ]
         if changed:
             notes.append(f"The run was made with {'; '.join(changed)}: results may differ from an unbroken run")

@@ -9,6 +9,7 @@ import platform
 import sys
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import metadata
 from itertools import zip_longest
 from pathlib import Path
@@ -173,7 +174,9 @@ def _json_line(line: Mapping[str, Any]) -> str:
 
 @functools.cache
 def versions() -> Mapping[str, str]:
-    """What the run was made with."""
-    packages = ("tensorflow", "tensorflow-addons", "numpy", "scikit-learn")
-    found = {name: metadata.version(name) for name in packages}
+    """What the run was made with; tensorflow-addons or tf-keras tell the base (docs/INSTALL.md)."""
+    found = {}
+    for name in ("tensorflow", "tensorflow-addons", "tf-keras", "numpy", "scikit-learn"):
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
     return {"fedmatch_tf": VERSION, "python": platform.python_version(), "platform": sys.platform, **found}

@@ -16,6 +16,16 @@ X, _ = made_up_images(12)
 SEED = np.array([3, 4], np.int32)
 
 
+@pytest.fixture(params=["addons", "own operations"])
+def base(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With tensorflow-addons, and as where it is not installed."""
+    if request.param == "own operations":
+        monkeypatch.setattr(augment, "tfa", None)
+    elif augment.tfa is None:
+        pytest.skip("tensorflow-addons is not installed (the second base)")
+
+
+@pytest.mark.usefixtures("base")
 @pytest.mark.parametrize("name", augment.OPERATIONS)
 def test_an_operation_gives_what_the_original_gave(name: str) -> None:
     """Share of pixel values within 1 grey level of the original's, for each level and sign.
@@ -46,6 +56,7 @@ def test_operations_change_something_at_higher_levels() -> None:
         assert changed.any() == (name != "equalize"), name
 
 
+@pytest.mark.usefixtures("base")
 def test_real_equalize_is_pillows() -> None:
     images = (X // 3 + 40).astype(np.uint8)
     all_equalize = tf.fill([len(X)], list(augment.OPERATIONS).index("equalize"))

@@ -20,7 +20,9 @@ tfa: Any = None
 if find_spec("tensorflow_addons") is not None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it announces its end of life at every import
-        import tensorflow_addons as tfa
+        import tensorflow_addons
+
+    tfa = tensorflow_addons
 
 NUM_OPERATIONS = 6
 MAGNITUDES = (2, 5)  # an image's magnitude is drawn from these, both included; a level from 0 up to it

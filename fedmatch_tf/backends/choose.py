@@ -27,7 +27,7 @@ def make_worker(config: Config, partitions: Partitions | None = None) -> Any:
     Args:
         partitions: if they are not to be looked up on this disk.
     """
-    prepare(config.threads_per_worker)
+    prepare(config.threads_per_worker, config.gpu_memory)
     from fedmatch_tf.simulation.worker import Worker
 
     return Worker(config, partitions)
@@ -69,7 +69,8 @@ def open_backend(
         from fedmatch_tf.backends.ray import RayBackend  # optional, and slow to load
 
         return RayBackend(config, worker, note)
-    environments = [worker_variables(gpu, os.environ) for gpu in config.gpu or [None] * (config.workers or 1)]
+    gpus = config.gpu_of_workers or [None] * (config.workers or 1)
+    environments = [worker_variables(gpu, os.environ) for gpu in gpus]
     if config.backend == "inline":
         return InlineBackend(partial(worker, config), environments[0])
     return ProcessBackend(partial(worker, config), environments, config.task_timeout, config.task_tries, note)

@@ -47,16 +47,21 @@ def connected(config: Config) -> Iterator[str]:
             stack.callback(ray.shutdown)
         else:
             folder = stack.enter_context(temporary.new_folder(name, _PARENT))
-            stack.enter_context(_visible(config.gpu))
+            stack.enter_context(_visible(sorted(set(config.gpu)) if config.gpu else None))
             stack.callback(ray.shutdown)
             _start(config, folder, how)
         yield folder
 
 
-def room(threads: int) -> int:
-    """How many workers the cluster's nodes can have at once: one per GPU, or one for so many CPUs of a node."""
+def workers_per_gpu(config: Config) -> int:
+    """How many workers share a GPU: of this machine, where an id may be given several times, or of a cluster."""
+    return max((config.gpu_of_workers.count(gpu) for gpu in config.gpu or ()), default=config.clients_per_gpu)
+
+
+def room(threads: int, per_gpu: int = 1) -> int:
+    """How many workers the cluster's nodes can have at once: so many per GPU, or one for so many CPUs of a node."""
     gpus = sum(int(node.get("GPU", 0)) for node in resources())
-    return gpus or sum(int(node.get("CPU", 0)) // threads for node in resources())
+    return gpus * per_gpu or sum(int(node.get("CPU", 0)) // threads for node in resources())
 
 
 def resources() -> list[Mapping[str, float]]:
@@ -96,7 +101,7 @@ def _start(config: Config, folder: str, how: Mapping[str, Any]) -> None:
         ray.init(
             "local",
             num_cpus=(config.workers or 1) * (config.threads_per_worker or 1),
-            num_gpus=len(config.gpu or ()),
+            num_gpus=len(set(config.gpu or ())),
             include_dashboard=False,
             _temp_dir=folder,
             **how,

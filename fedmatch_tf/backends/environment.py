@@ -6,6 +6,7 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from fedmatch_tf.config import ConfigError
 
@@ -56,15 +57,18 @@ def list_gpus() -> list[str]:
     return [tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name) for gpu in gpus]
 
 
-def prepare(threads: int | None = None) -> None:
+def prepare(threads: int | None = None, gpu_memory: int | None = None) -> None:
     """TensorFlow with this number of threads (its own choice if None), taking GPU memory as it needs it.
+
+    Args:
+        gpu_memory: MB that it may take at most.
 
     Raises ConfigError if the environment promises a GPU and there is none: training on the CPU instead helps nobody.
     """
     set_variables()
     import tensorflow as tf
 
-    check_keras()
+    check_keras(tf)
     if threads is not None:
         _use_threads(threads)
     gpus = tf.config.list_physical_devices("GPU")
@@ -74,15 +78,20 @@ def prepare(threads: int | None = None) -> None:
             f"expected GPU {given} of {platform.node()}, which was given to this worker, but TensorFlow finds no GPU "
             f"there. See docs/INSTALL.md for the GPU libraries; a Ray node without them is started with --num-gpus 0"
         )
-    grow_memory()
+    if gpu_memory is None:
+        grow_memory()
+    else:
+        limit_memory(tf.config, gpu_memory)
 
 
-def check_keras() -> None:
-    """Raises ConfigError unless tf.keras is Keras 2, which our layers are written for."""
-    import tensorflow as tf
+def check_keras(tf: Any) -> None:
+    """Raises ConfigError unless tf.keras is Keras 2, which our layers are written for.
 
-    found = str(getattr(tf.keras, "__version__", "unknown"))
-    if not found.startswith("2."):
+    Args:
+        tf: TensorFlow.
+    """
+    found = getattr(tf.keras, "__version__", "2")  # Keras 2 has none there
+    if not found.startswith("2"):
         raise ConfigError(
             f"expected tf.keras to be Keras 2, received Keras {found} of TensorFlow {tf.__version__}. Install the "
             f"packages of requirements-current.txt (tf-keras among them), and import fedmatch_tf before tf.keras is "
@@ -103,6 +112,22 @@ def _use_threads(threads: int) -> None:
             f"{now or 'as many threads as there are cores'}. Use backend process, or train before anything else uses "
             f"TensorFlow here"
         ) from error
+
+
+def limit_memory(config: Any, megabytes: int) -> None:
+    """No GPU gives this process more memory; raises ConfigError if it has begun to use them.
+
+    Args:
+        config: `tf.config`.
+    """
+    for gpu in config.list_physical_devices("GPU"):
+        try:
+            config.set_logical_device_configuration(gpu, [config.LogicalDeviceConfiguration(memory_limit=megabytes)])
+        except RuntimeError as error:
+            raise ConfigError(
+                f"--gpu-memory: expected to set {megabytes} MB before TensorFlow uses {gpu.name}, which it does "
+                f"already in this process. Use backend process, or train before anything else uses TensorFlow here"
+            ) from error
 
 
 def grow_memory() -> None:

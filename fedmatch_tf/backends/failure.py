@@ -13,6 +13,9 @@ from fedmatch_tf.simulation.tasks import TrainingError
 FINAL: dict[str, type[Exception]] = {kind.__name__: kind for kind in (ConfigError, DataError, TrainingError)}
 
 
+NO_MEMORY = ("MemoryError", "ResourceExhaustedError", "_ArrayMemoryError")  # Python's, TensorFlow's, NumPy's
+
+
 class Failure(NamedTuple):
     """An exception as plain text, so that it can cross from any process to any other."""
 
@@ -40,4 +43,9 @@ class Failure(NamedTuple):
         """The exception to raise here."""
         if self.final:
             return FINAL[self.kind](self.text)
+        if self.kind in NO_MEMORY:
+            return TrainingError(
+                f"{where}: a worker found too little memory ({self.describe()}). Fewer workers (--workers, "
+                f"--clients-per-gpu), smaller batches, a smaller --image-size or a larger --gpu-memory help"
+            )
         return TrainingError(f"{where}: {self.describe()}\n{self.trace}".rstrip())

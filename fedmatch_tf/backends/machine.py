@@ -10,7 +10,7 @@ from fedmatch_tf.config import Config, ConfigError
 
 
 def fill_in(config: Config, cores: int | None = None) -> Config:
-    """The config with its workers and threads decided, so that they are on record. A GPU has one worker.
+    """The config with its workers and threads decided, so that they are on record. Each id has `clients_per_gpu`.
 
     Only the workers of a Ray cluster are left open: it is the cluster that decides on them (backends/choose.py).
 
@@ -18,15 +18,16 @@ def fill_in(config: Config, cores: int | None = None) -> Config:
         cores: those this process may use (affinity and container limits counted), unless given.
     """
     cores = cores or joblib.cpu_count()
-    if config.backend == "inline" and max(config.workers or 1, len(config.gpu or (0,))) > 1:
+    on_gpus = len(config.gpu_of_workers)
+    if config.backend == "inline" and max(config.workers or 1, on_gpus) > 1:
         raise ConfigError("--backend: inline is this one process; use --backend process for several workers or GPUs")
     if config.gpu is not None:
-        if config.workers not in (None, len(config.gpu)):
+        if config.workers not in (None, on_gpus):
             raise ConfigError(
-                f"--workers: with --gpu there is one worker per id: expected {len(config.gpu)} or none, "
+                f"--workers: with --gpu there are as many as ids x --clients-per-gpu: expected {on_gpus} or none, "
                 f"received {config.workers}"
             )
-        workers: int | None = len(config.gpu)
+        workers: int | None = on_gpus
     elif config.backend == "ray" and config.ray_address:
         workers = config.workers
     elif config.backend == "inline":

@@ -43,7 +43,7 @@ def num_workers(config: Config) -> int:
     """How many workers the cluster that is running has room for, as far as the run has use for them."""
     threads = config.threads_per_worker or 1
     with cluster.connected(config):
-        room = cluster.room(threads)
+        room = cluster.room(threads, cluster.workers_per_gpu(config))
         cpus = [int(node.get("CPU", 0)) for node in cluster.resources()]
     if not room:
         raise ConfigError(
@@ -76,15 +76,17 @@ class RayBackend(Pool["_Slot"]):
         with ExitStack() as stack:
             self._folder = stack.enter_context(cluster.connected(self._config))
             on_gpus = bool(ray.cluster_resources().get("GPU"))
-            needs = {"num_cpus": 0, "num_gpus": 1} if on_gpus else {"num_cpus": self._config.threads_per_worker or 1}
+            threads, sharing_gpu = self._config.threads_per_worker or 1, cluster.workers_per_gpu(self._config)
+            needs = {"num_cpus": 0, "num_gpus": 1 / sharing_gpu} if on_gpus else {"num_cpus": threads}
             actors = ray.remote(_Actor).options(max_restarts=-1, **needs)
             self._make = self._make_worker()
             for slot in self._slots:
                 slot.actor = actors.remote(_variables(on_gpus, os.environ), self._folder)
                 self._greet(slot)
             if self._config.ray_address:
-                each = "a GPU" if on_gpus else f"{needs['num_cpus']} CPU{'s' if needs['num_cpus'] > 1 else ''}"
-                num_nodes, room = len(cluster.resources()), cluster.room(self._config.threads_per_worker or 1)
+                gpu = "a GPU" if sharing_gpu == 1 else f"1/{sharing_gpu} of a GPU"
+                each = gpu if on_gpus else f"{threads} CPU{'s' if threads > 1 else ''}"
+                num_nodes, room = len(cluster.resources()), cluster.room(threads, sharing_gpu)
                 limit = f", of which {room} have room" if room < len(self._slots) else ""
                 self._note(f"Ray cluster of {num_nodes} nodes: {len(self._slots)} workers with {each} each{limit}")
             self._connection = stack.pop_all()

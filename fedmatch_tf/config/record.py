@@ -264,10 +264,21 @@ class Config:
     gpu: tuple[int, ...] | None = _setting(
         tuple,
         MACHINE,
-        "GPU ids, as 0,1,2: one worker process per id; unset: CPU",
+        "GPU ids, as 0,1,2: one worker process per id, so 0,0 gives GPU 0 two; unset: CPU",
         rule=GPU_IDS,
         optional=True,
         of_machine=True,
+    )
+    clients_per_gpu: int = _setting(
+        int, MACHINE, "worker processes per id of --gpu, or per GPU of a Ray cluster", rule=POSITIVE, **WORKED_ON
+    )
+    gpu_memory: int | None = _setting(
+        int,
+        MACHINE,
+        "MB of a GPU's memory that a worker may take at most; unset: as much as it needs",
+        rule=POSITIVE,
+        optional=True,
+        **WORKED_ON,
     )
     workers: int | None = _setting(
         int,
@@ -381,6 +392,11 @@ class Config:
     def uses_helpers(self) -> bool:
         """Whether clients receive other clients' parameters."""
         return algorithm_of(self.model).has_helpers and not self.no_icc and self.num_helpers > 0
+
+    @property
+    def gpu_of_workers(self) -> tuple[int, ...]:
+        """For each worker on a GPU of this machine, the GPU's id."""
+        return tuple(gpu for gpu in self.gpu or () for _ in range(self.clients_per_gpu))
 
     @property
     def num_devices(self) -> int:

@@ -42,7 +42,7 @@ def continued(recorded: Config, given: Mapping[str, Any]) -> Config:
             "--resume: expected the settings of the run, received others:\n  " + "\n  ".join(conflicts) + "\n"
             "Leave these flags out, or start a new run"
         )
-    if {"gpu", "backend", "ray_address"} & set(given) and "workers" not in given:
+    if {"gpu", "clients_per_gpu", "backend", "ray_address"} & set(given) and "workers" not in given:
         given = {**given, "workers": None}  # as many as the new backend would have
     return dataclasses.replace(recorded, **given)
 

@@ -56,7 +56,7 @@ NETWORK = Rule(
     f"that is {', '.join(SMALLEST_IMAGE)} or package.module:function",
     lambda text: text in SMALLEST_IMAGE or is_own_network(text),
 )
-GPU_IDS = Rule("different ids of 0 or greater", lambda ids: min(ids) >= 0 and len(set(ids)) == len(ids))
+GPU_IDS = Rule("of 0 or greater", lambda ids: min(ids) >= 0)
 
 
 def _is_address(text: str) -> bool:
@@ -107,6 +107,11 @@ def check_together(config: Config) -> None:
     _check_data(config)
     _check_rounds(config)
     _check_model(config)
+    if config.backend == "ray" and len({config.gpu_of_workers.count(gpu) for gpu in config.gpu or ()}) > 1:
+        raise ConfigError(
+            f"--gpu: Ray gives every GPU the same number of workers; expected each id equally often, received "
+            f"{','.join(map(str, config.gpu or ()))}"
+        )
     if config.ray_address and config.gpu is not None:
         raise ConfigError(
             f"--gpu: ids are of this machine, but with --ray-address every GPU of the cluster gets a worker; "
@@ -213,6 +218,8 @@ def without_effect(config: Config) -> set[str]:
     names |= {"alpha"} if config.kind != "bdir" else set()
     names |= {"classes_per_client"} if config.kind != "bshard" else set()
     names |= {"labels_per_class"} if config.labeled_fraction is not None else set()
+    if config.gpu is None and config.backend != "ray":
+        names |= {"clients_per_gpu", "gpu_memory"}
     if config.init_weights is not None:
         names |= {"init_draws"}
     if config.lr_signal == "server":

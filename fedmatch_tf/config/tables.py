@@ -75,6 +75,8 @@ COMMON: dict[str, Any] = {
     "mu": 1e-2,
     # machine
     "gpu": None,
+    "clients_per_gpu": 1,
+    "gpu_memory": None,
     "workers": None,
     "threads_per_worker": None,
     "backend": "process",

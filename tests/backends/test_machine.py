@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import tensorflow as tf
 
 from fedmatch_tf.backends import machine
-from fedmatch_tf.backends.environment import check_gpus, worker_variables
+from fedmatch_tf.backends.environment import check_gpus, check_keras, limit_memory, worker_variables
 from fedmatch_tf.config import ConfigError, make_config
 from tests.conftest import assert_refused, run_main
 
@@ -26,6 +29,8 @@ from tests.conftest import assert_refused, run_main
         (2, {"threads_per_worker": 7}, (1, 7)),
         (8, {"workers": 3, "threads_per_worker": 5}, (3, 5)),
         (8, {"gpu": (0, 3)}, (2, 1)),
+        (8, {"gpu": (0, 0, 1, 1)}, (4, 1)),
+        (8, {"gpu": (0, 3), "clients_per_gpu": 3}, (6, 1)),
     ],
 )
 def test_workers_and_threads_follow_from_the_cores(
@@ -43,7 +48,8 @@ def test_the_cores_are_those_this_process_may_use(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"gpu": (0, 1), "workers": 3}, "with --gpu there is one worker per id: expected 2 or none, received 3"),
+        ({"gpu": (0, 1), "workers": 3}, r"as many as ids x --clients-per-gpu: expected 2 or none, received 3"),
+        ({"backend": "inline", "gpu": (0,), "clients_per_gpu": 2}, "inline is this one process"),
         ({"backend": "inline", "workers": 2}, "inline is this one process"),
         ({"backend": "inline", "gpu": (0, 1)}, "inline is this one process"),
     ],
@@ -65,6 +71,51 @@ def test_settings_that_contradict_each_other_are_refused(given: dict[str, object
 )
 def test_a_worker_sees_its_own_gpu_only(gpu: int | None, given: dict[str, str], visible: str) -> None:
     assert worker_variables(gpu, given)["CUDA_VISIBLE_DEVICES"] == visible
+
+
+def test_workers_that_share_a_gpu_see_the_same_one() -> None:
+    same = make_config("lc-biid-c10", gpu=(0, 0, 2, 2))
+    assert same.gpu_of_workers == (0, 0, 2, 2)
+    assert make_config("lc-biid-c10", gpu=(0, 2), clients_per_gpu=2).gpu_of_workers == (0, 0, 2, 2)
+    assert make_config("lc-biid-c10", clients_per_gpu=2).gpu_of_workers == ()  # on the CPU
+
+
+class Devices:
+    """What limit_memory uses of tf.config, with GPUs that are not there."""
+
+    LogicalDeviceConfiguration = dict
+
+    def __init__(self, in_use: bool) -> None:
+        self.in_use = in_use
+        self.limits: dict[str, Any] = {}
+
+    def list_physical_devices(self, kind: str) -> list[Any]:
+        return [SimpleNamespace(name=f"/physical_device:{kind}:{number}") for number in range(2)]
+
+    def set_logical_device_configuration(self, gpu: Any, parts: list[Any]) -> None:
+        if self.in_use:
+            raise RuntimeError("Virtual devices cannot be modified after being initialized")
+        self.limits[gpu.name] = parts
+
+
+def test_a_worker_takes_no_more_memory_than_it_is_given() -> None:
+    free = Devices(in_use=False)
+    limit_memory(free, 3000)
+    assert free.limits == {f"/physical_device:GPU:{number}": [{"memory_limit": 3000}] for number in range(2)}
+    with pytest.raises(ConfigError, match=r"--gpu-memory: expected to set 3000 MB before TensorFlow uses .*GPU:0"):
+        limit_memory(Devices(in_use=True), 3000)
+
+
+def test_a_limit_is_something_that_tensorflow_takes() -> None:
+    assert tf.config.LogicalDeviceConfiguration(memory_limit=3000).memory_limit == 3000
+    limit_memory(tf.config, 3000)  # no GPU, nothing to do
+
+
+def test_keras_3_is_told_from_keras_2() -> None:
+    check_keras(tf)  # this one
+    keras_3 = SimpleNamespace(__version__="2.21.0", keras=SimpleNamespace(__version__="3.15.1"))
+    with pytest.raises(ConfigError, match=r"expected tf.keras to be Keras 2, received Keras 3.15.1 of TensorFlow 2.21"):
+        check_keras(keras_3)
 
 
 def test_gpus_are_numbered_as_nvidia_smi_does_and_compute_the_same_every_time() -> None:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -313,7 +314,7 @@ class Spy:
 
     def run(self, task: Any) -> Any:
         time.sleep(0.2)  # so that the other worker gets the next task
-        return os.environ["CUDA_VISIBLE_DEVICES"], os.environ.get("TF_DETERMINISTIC_OPS"), address(task)
+        return os.environ["CUDA_VISIBLE_DEVICES"], os.environ.get("TF_DETERMINISTIC_OPS"), address(task), os.getpid()
 
 
 def address(array: np.ndarray) -> int:
@@ -345,7 +346,7 @@ def results(config: Config, worker: Any, tasks: list[Any]) -> tuple[list[Any], s
 def test_an_array_that_several_tasks_need_is_stored_once(config: Config) -> None:
     weights, other = np.ones(10**6, np.float32), np.ones(10**6, np.float32)
     answers, _ = elsewhere(replace(config, workers=1), Spy, [weights, weights, other, weights])
-    places = [place for _, _, place in answers]
+    places = [place for _, _, place, _ in answers]
     assert places[0] == places[1] == places[3] != places[2]
 
 
@@ -355,12 +356,16 @@ def test_a_gpu_that_tensorflow_does_not_find_is_told(config: Config) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpu", "seen"), [(None, {("-1", None)}), ((0, 2), {("0", "1"), ("2", "1")})], ids=["cpu", "gpu"]
+    ("gpu", "seen"),
+    [(None, {("-1", None)}), ((0, 2), {("0", "1"), ("2", "1")}), ((1, 1, 2, 2), {("1", "1"), ("2", "1")})],
+    ids=["cpu", "gpu", "two workers per gpu"],
 )
 def test_a_worker_sees_its_gpu_or_none(gpu: Any, seen: Any, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("CUDA_VISIBLE_DEVICES", "TF_DETERMINISTIC_OPS"):
         monkeypatch.delenv(name, raising=False)
     # Ray takes our word for it that there are GPUs.
-    answers, left = elsewhere(replace(config, gpu=gpu, workers=None), Spy, [np.zeros(1)] * 6)
-    assert {(gpu, deterministic) for gpu, deterministic, _ in answers} == seen
+    answers, left = elsewhere(replace(config, gpu=gpu, workers=None), Spy, [np.zeros(1)] * 8)
+    assert {(gpu, deterministic) for gpu, deterministic, *_ in answers} == seen
+    if gpu is not None:
+        assert {id: len({answer[3] for answer in answers if answer[0] == str(id)}) for id in gpu} == Counter(gpu)
     assert left is None

@@ -172,7 +172,10 @@ def test_a_config_cannot_be_changed() -> None:
         ({"lr_factor": 1.0}, "--lr-factor: expected a number greater than 1"),
         ({"confidence": 1.1}, "--confidence: expected a number between 0 and 1"),
         ({"seed": -1}, "--seed: expected a whole number between 0 and 4294967295"),
-        ({"gpu": (0, 0)}, "--gpu: expected ids different"),
+        ({"gpu": (0, -1)}, "--gpu: expected ids of 0 or greater"),
+        ({"gpu": (0, 0, 1), "backend": "ray"}, "--gpu: Ray gives every GPU the same number of workers"),
+        ({"clients_per_gpu": 0}, "--clients-per-gpu: expected a whole number greater than 0"),
+        ({"gpu_memory": 0}, "--gpu-memory: expected a whole number greater than 0"),
         ({"gpu": ()}, "--gpu: expected ids as 0,1,2"),
         ({"ray_address": "head"}, "--ray-address: expected a text auto or host:port, received 'head'"),
         ({"ray_address": "ray://head:10001"}, "--ray-address: expected a text auto or host:port"),
@@ -206,7 +209,10 @@ def test_every_model_is_an_algorithm_and_a_learner() -> None:
 
 
 def test_settings_say_whether_they_may_change_and_whether_they_are_of_the_machine() -> None:
-    while_running = "backend checkpoint_every profile_run ray_address ray_data store task_timeout task_tries workers"
+    while_running = (
+        "backend checkpoint_every clients_per_gpu gpu_memory profile_run ray_address ray_data store task_timeout "
+        "task_tries workers"
+    )
     assert {*while_running.split(), "dataset_path", "source"} == MAY_CHANGE
     assert {*while_running.split(), "dataset_path", "gpu", "output_path", "threads_per_worker"} == OF_MACHINE
     assert {"source", "dataset_path", "init_weights", "probe_image"} == INPUT_PATHS
@@ -235,7 +241,12 @@ def test_settings_that_an_earlier_version_recorded_are_understood() -> None:
     ],
 )
 def test_settings_without_effect_are_known(task: str, given: dict[str, Any], idle: str) -> None:
-    assert without_effect(make_config(task, **given)) == {*idle.split(), "alpha", "classes_per_client"}
+    assert without_effect(make_config(task, **given)) == {
+        *idle.split(),
+        *("alpha", "classes_per_client", "clients_per_gpu", "gpu_memory"),
+    }
+    on_gpu = without_effect(make_config(task, gpu=(0,), **given))
+    assert not {"clients_per_gpu", "gpu_memory"} & on_gpu
 
 
 def test_what_is_fedmatchs_own_has_no_effect_on_baselines() -> None:

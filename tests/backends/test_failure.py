@@ -13,7 +13,7 @@ from fedmatch_tf.simulation.tasks import TrainingError
 
 def numpys_own() -> Exception:
     with pytest.raises(MemoryError) as error:
-        np.empty((1 << 30, 1 << 30), np.float64)
+        np.empty(1 << 55, np.uint8)
     return error.value
 
 

@@ -176,7 +176,7 @@ class Config:
     )
 
     lr: float = _setting(float, LEARNING, "initial learning rate", rule=POSITIVE)
-    lr_patience: int = _setting(int, LEARNING, "rounds without a lower validation loss before lr falls", rule=POSITIVE)
+    lr_patience: int = _setting(int, LEARNING, "visits of a client without a lower validation loss before lr falls", rule=POSITIVE)
     lr_factor: float = _setting(float, LEARNING, "what lr is then divided by", rule=ABOVE_ONE)
     lr_min: float = _setting(float, LEARNING, "lr never falls below this", rule=NOT_NEGATIVE)
     lr_signal: str = _setting(
@@ -392,6 +392,15 @@ class Config:
     def uses_helpers(self) -> bool:
         """Whether clients receive other clients' parameters."""
         return algorithm_of(self.model).has_helpers and not self.no_icc and self.num_helpers > 0
+
+    @property
+    def patience(self) -> int:
+        """Validations without a lower loss before lr falls: a client's own, one per visit; or the server's.
+
+        The server validates every round, a client only in those it takes part in: so its patience lasts as many more
+        rounds as a client is away.
+        """
+        return self.lr_patience if self.lr_signal == "client" else round(self.lr_patience / self.frac_clients)
 
     @property
     def gpu_of_workers(self) -> tuple[int, ...]:

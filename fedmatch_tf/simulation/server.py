@@ -42,7 +42,7 @@ def initial_state(config: Config, params: Params) -> ServerState:
     """The state before round 0."""
     on_devices = config.lr_memory == "device" and config.lr_signal == "client"
     device_lrs = (config.lr,) * config.num_devices if on_devices else ()
-    return ServerState(0, params, schedule.start(config.lr, config.lr_patience), {}, device_lrs)
+    return ServerState(0, params, schedule.start(config.lr, config.patience), {}, device_lrs)
 
 
 def task_step(config: Config, round_num: int) -> int:
@@ -135,7 +135,7 @@ def client_tasks(
         held = store.get(client)
         helping = [other.params for helper in helpers.get(client, ()) if (other := store.get(helper)) is not None]
         message = algorithm.broadcast(state, None if held is None else held.params, helping)
-        plateau = schedule.start(config.lr, config.lr_patience) if held is None else held.plateau
+        plateau = schedule.start(config.lr, config.patience) if held is None else held.plateau
         if config.lr_signal == "server":
             plateau = state.plateau
         lr = plateau.lr
@@ -221,7 +221,7 @@ def next_lr(config: Config, plateau: Plateau, valid: Score | None) -> Plateau:
     """The learning rate's state after a validation, if there was one that decides on it."""
     if valid is None:
         return plateau
-    return schedule.advance(plateau, valid.loss, config.lr_patience, config.lr_factor, config.lr_min)
+    return schedule.advance(plateau, valid.loss, config.patience, config.lr_factor, config.lr_min)
 
 
 def keep(config: Config, algorithm: Algorithm, store: Store, results: Sequence[ClientResult], scores: Scores) -> None:

@@ -279,6 +279,12 @@ ls       fedmatch  1e-3 1e-4 10       -        1e-2        1e-5      10        1
 """
 
 
+def test_the_servers_patience_lasts_as_many_visits_as_a_clients() -> None:
+    assert make_config("lc-biid-c10").patience == 5
+    assert make_config("lc-biid-c10", lr_signal="server").patience == 100  # 5 visits, one every 20 rounds
+    assert make_config("lc-simb-fmnist", lr_signal="server").patience == 5  # all ten clients every round
+
+
 def test_a_number_of_labels_replaces_the_profiles_share_of_labels() -> None:
     assert make_config("lc-bdir-c10", profile="proxyfl").labeled_fraction == 0.1
     given = make_config("ls-bdir-c10", profile="proxyfl", labels_per_class=400)

@@ -289,7 +289,7 @@ def test_without_decomposition_a_helper_is_all_of_its_parameters() -> None:
 @pytest.mark.parametrize("scenario", ["lc", "ls"])
 def test_the_global_models_validation_may_decide_on_everybodys_learning_rate(scenario: str) -> None:
     federation: Any = {
-        "num_rounds": 5,
+        "num_rounds": 10,
         "num_clients": 8,
         "frac_clients": 0.25,
         "num_epochs_server": 1,
@@ -297,13 +297,14 @@ def test_the_global_models_validation_may_decide_on_everybodys_learning_rate(sce
     }
     config = replace(LC, task=f"{scenario}-biid-c10", lr_signal="server", **federation)
     rounds, backend = run(config)
-    # Round 0 sets the lowest loss; no later one is lower, and patience is 1. New clients start at the present rate.
-    lrs = [0.9, 0.9, 0.3, 0.1, 0.1 / 3]
+    # Round 0 sets the lowest loss; no later one is lower. A client's patience is one visit, and it comes every fourth
+    # round: so the rate falls after rounds 4 and 8. New clients start at the present rate.
+    lrs = [0.9] * 5 + [0.3] * 4 + [0.1]
     assert [task.lr for task in backend.epochs] == pytest.approx(lrs if scenario == "ls" else [])
     for number, lr in enumerate(lrs):
         assert [task.plateau.lr for task in backend.tasks if task.round_num == number] == pytest.approx([lr, lr])
     assert all(record.global_valid == Score(1.0, 0.3) for record, _ in rounds)
-    assert rounds[-1][1].plateau.lr == pytest.approx(0.1 / 9)
+    assert rounds[-1][1].plateau.lr == pytest.approx(0.1)
 
 
 DEVICES = replace(LC, lr_memory="device", num_clients=4, frac_clients=0.5, num_rounds=8)

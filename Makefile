@@ -18,6 +18,7 @@ lint: .venv/.dev
 	$(PY) -m mypy
 
 format: .venv/.dev
+	$(PY) -m ruff format .
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 

@@ -176,7 +176,9 @@ class Config:
     )
 
     lr: float = _setting(float, LEARNING, "initial learning rate", rule=POSITIVE)
-    lr_patience: int = _setting(int, LEARNING, "visits of a client without a lower validation loss before lr falls", rule=POSITIVE)
+    lr_patience: int = _setting(
+        int, LEARNING, "visits of a client without a lower validation loss before lr falls", rule=POSITIVE
+    )
     lr_factor: float = _setting(float, LEARNING, "what lr is then divided by", rule=ABOVE_ONE)
     lr_min: float = _setting(float, LEARNING, "lr never falls below this", rule=NOT_NEGATIVE)
     lr_signal: str = _setting(

@@ -36,6 +36,7 @@ bench: .venv/.run
 	$(PY) -m benchmarks.scale
 	$(PY) -m benchmarks.lr_signal
 	$(PY) -m benchmarks.plan
+	$(PY) -m benchmarks.sizes
 	$(PIP) -r requirements-ray.txt
 	$(PY) -m benchmarks.transfer
 

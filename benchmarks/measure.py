@@ -77,12 +77,9 @@ class Parts:
         setattr(owner, name, measured)
 
 
-def c10_partitions(task: str, folder: Path) -> None:
-    """Partitions of CIFAR-10, or of made-up images of its size where it is not at hand."""
+def c10_source(folder: Path) -> str:
+    """CIFAR-10, or made-up images of its size in the folder where it is not at hand."""
     from data import sources
-    from fedmatch_tf.config import make_config
-    from fedmatch_tf.runs.display import progress_for
-    from fedmatch_tf.runs.partition_folder import ensure_partitions
 
     source = next((str(place.path) for place in sources.places("c10") if place.path.exists()), None)
     if source is None:
@@ -91,6 +88,16 @@ def c10_partitions(task: str, folder: Path) -> None:
         x, y = rng.integers(0, 256, (60000, 32, 32, 3), np.uint8), np.arange(60000) % 10
         source = str(folder / "made_up.npz")
         np.savez(source, x_train=x[:50000], y_train=y[:50000], x_test=x[50000:], y_test=y[50000:])
+    return source
+
+
+def c10_partitions(task: str, folder: Path) -> None:
+    """Partitions of CIFAR-10, or of made-up images of its size where it is not at hand."""
+    from fedmatch_tf.config import make_config
+    from fedmatch_tf.runs.display import progress_for
+    from fedmatch_tf.runs.partition_folder import ensure_partitions
+
+    source = c10_source(folder)
     ensure_partitions(make_config(task, source=source, dataset_path=str(folder)), progress_for(True))
 
 
@@ -105,8 +112,12 @@ def in_turn(running: Mapping[Any, Iterator[None]], rounds: int) -> dict[Any, lis
     return times
 
 
-def running_rounds(stack: ExitStack, config: Any) -> Iterator[None]:
-    """A run whose rounds are trained one by one, as they are asked for, with all that a run writes."""
+def running_rounds(stack: ExitStack, config: Any, sizes: Mapping[int, int] | None = None) -> Iterator[None]:
+    """A run whose rounds are trained one by one, as they are asked for, with all that a run writes.
+
+    Args:
+        sizes: examples of each client, if larger ones are to be trained first.
+    """
     from fedmatch_tf.backends import machine
     from fedmatch_tf.backends.choose import open_backend
     from fedmatch_tf.runs import folders
@@ -118,6 +129,6 @@ def running_rounds(stack: ExitStack, config: Any) -> Iterator[None]:
     (first,) = backend.map([InitTask()])
     start = server.initial_state(config, first.params)
     run = stack.enter_context(folders.create(config, start, ""))
-    for record, state in loop.run(config, start, backend, run.store):
+    for record, state in loop.run(config, start, backend, run.store, sizes or {}):
         run.add(record, state)
         yield

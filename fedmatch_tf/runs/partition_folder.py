@@ -89,6 +89,15 @@ def data_about(config: Config) -> DataAbout:
     return DataAbout(tuple(partitions.image_shape), names)
 
 
+def client_sizes(config: Config) -> dict[int, int]:
+    """Examples of each client, of all steps; none without a manifest."""
+    sizes: dict[int, int] = {}
+    for file in (open_partitions(Path(config.dataset_path), config.task).files or {}).values():
+        if file.client is not None:
+            sizes[file.client] = sizes.get(file.client, 0) + file.num_examples
+    return sizes
+
+
 def class_counts(config: Config) -> dict[str, Any] | None:
     """Class names and the number of each client's unlabelled examples by class; None without a manifest."""
     folder = config.partition_folder

@@ -24,7 +24,7 @@ from fedmatch_tf.runs.atomic import replacing, write_text
 from fedmatch_tf.runs.display import Progress, RoundDisplay
 from fedmatch_tf.runs.folders import Run
 from fedmatch_tf.runs.interrupts import Interrupts
-from fedmatch_tf.runs.partition_folder import check_complete, class_counts, data_about, ensure_partitions
+from fedmatch_tf.runs.partition_folder import check_complete, class_counts, client_sizes, data_about, ensure_partitions
 from fedmatch_tf.simulation import loop, server
 from fedmatch_tf.simulation.crew import Backend
 from fedmatch_tf.simulation.tasks import (
@@ -104,7 +104,7 @@ def _train_rounds(run: Run, backend: Backend, display: RoundDisplay, on_round: O
     try:
         with Interrupts(display.note) as interrupts, display:
             traced = _Traced(backend, run) if run.config.profile_run else backend
-            for record, state in loop.run(run.config, run.state, traced, run.store):
+            for record, state in loop.run(run.config, run.state, traced, run.store, client_sizes(run.config)):
                 for path in (stopped, *_results(run)):  # of fewer rounds
                     path.unlink(missing_ok=True)
                 run.add(record, state)

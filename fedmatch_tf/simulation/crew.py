@@ -6,6 +6,7 @@ The loop says what is to be trained and what is to be scored. Which worker does 
 - If the clients are not a multiple of the workers, some workers have one client less. So the first clients' models are
   not scored by the workers that trained them: that is what workers do that are done before the rest.
 - The server's next epoch (labels-at-server) may run beside the scores of a round.
+- Clients that hold more are trained first, so that in the end nobody waits for a large one.
 
 No result depends on any of this. No TensorFlow.
 """
@@ -13,7 +14,8 @@ No result depends on any of this. No TensorFlow.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -76,13 +78,21 @@ class _Agenda:
 
 
 class Crew:
-    """The workers of a backend."""
+    """The workers of a backend.
 
-    def __init__(self, config: Config, backend: Backend) -> None:
-        self._config, self._backend = config, backend
+    Args:
+        sizes: examples of each client, as far as they are known.
+    """
+
+    def __init__(self, config: Config, backend: Backend, sizes: Mapping[int, int] = MappingProxyType({})) -> None:
+        self._config, self._backend, self._sizes = config, backend, sizes
         self._unscored: list[EvalTask] = []  # scores of clients' models that no worker has taken yet
         self._scored: list[EvalResult] = []  # scores of clients' models that nobody has asked for yet
         self._ahead: tuple[ServerTask, ServerResult] | None = None  # an epoch that was run ahead
+
+    def in_order(self, clients: Iterable[int]) -> list[int]:
+        """The clients in the order in which they are to be trained; equals as they come."""
+        return sorted(clients, key=lambda client: -self._sizes.get(client, 0))
 
     def train_clients(self, round_num: int, tasks: Iterable[ClientTask]) -> list[ClientResult]:
         """The clients' results, sorted by client; the scores of their models are among those of the next `score`."""

@@ -6,7 +6,8 @@ Everything that needs a network is a task for the backend's workers: a client's 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from fedmatch_tf.algorithms.algorithm import ServerState, make_algorithm
 from fedmatch_tf.config import Config
@@ -18,21 +19,29 @@ from fedmatch_tf.simulation.store import Store
 
 
 def run(
-    config: Config, state: ServerState, backend: Backend, store: Store
+    config: Config,
+    state: ServerState,
+    backend: Backend,
+    store: Store,
+    sizes: Mapping[int, int] = MappingProxyType({}),
 ) -> Iterator[tuple[RoundRecord, ServerState]]:
     """Runs the rounds that are left; yields each round's record and the state after it.
 
     In the margin: the lines of algorithm 1; those of algorithm 2. Line 2, the start, is in `state`; RunClient is in
     client.py.
+
+    Args:
+        sizes: examples of each client, as far as they are known; the result does not depend on them.
     """
-    algorithm, crew = make_algorithm(config), Crew(config, backend)
+    algorithm, crew = make_algorithm(config), Crew(config, backend, sizes)
     neighbours = Neighbours(state.embeddings)
     for round_num in range(state.rounds_done, config.num_rounds):  # line 3; line 3
         begin = time.monotonic()
         state, scores = server.train_first(config, algorithm, crew, state, round_num)  # none; lines 4 to 8
         active = server.select_clients(config, round_num)  # line 4; line 9
         helpers = server.helpers_of(config, neighbours, active, round_num)  # line 6; line 11
-        tasks = server.client_tasks(config, algorithm, state, store, active, helpers, round_num)  # line 7; line 12
+        in_order = crew.in_order(active)
+        tasks = server.client_tasks(config, algorithm, state, store, in_order, helpers, round_num)  # line 7; line 12
         results = crew.train_clients(round_num, tasks)  # lines 5 to 9; lines 10 to 14
         received = server.arrived(config, round_num, results)
         updates = [result.update for result in received]

@@ -85,14 +85,26 @@ class OneByOne(Arithmetic):
             yield self.run(task)
 
 
-def run(config: Config, kind: type[Arithmetic] = Arithmetic) -> tuple[list[Any], Arithmetic]:
+def run(
+    config: Config, kind: type[Arithmetic] = Arithmetic, sizes: dict[int, int] | None = None
+) -> tuple[list[Any], Arithmetic]:
     start = server.initial_state(config, Params(np.zeros(3, np.float32), np.zeros(3, np.float32)))
     backend = kind(config)
-    return list(loop.run(config, start, backend, MemoryStore())), backend
+    return list(loop.run(config, start, backend, MemoryStore(), sizes or {})), backend
 
 
 LC = make_config("lc-biid-c10", num_clients=3, num_rounds=4, frac_clients=1.0, lr=0.9, lr_patience=1, helper_interval=2)
 LC = replace(LC, l1_thres=0.0, delta_thres=0.0, lr_memory="client")
+
+
+def test_clients_that_hold_more_are_trained_first_and_nothing_depends_on_it() -> None:
+    plain, as_they_come = run(LC)
+    sized, by_size = run(LC, sizes={0: 20, 1: 900})  # client 2 is unknown
+    assert [task.client for task in as_they_come.tasks] == [0, 1, 2] * 4
+    assert [task.client for task in by_size.tasks] == [1, 0, 2] * 4
+    for (one, _), (other, _) in zip(plain, sized):
+        assert one._replace(seconds=0) == other._replace(seconds=0)
+    np.testing.assert_array_equal(plain[-1][1].params.psi, sized[-1][1].params.psi)
 
 
 def test_labels_at_client_averages_sigma_and_psi_apart() -> None:

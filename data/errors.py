@@ -1,5 +1,29 @@
-"""The one error that data modules raise for a user's mistake."""
+"""The one error that data modules raise for a user's mistake, and texts that are safe to show."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+MOST_SHOWN = 200  # characters of a value
+
+
+def printable(text: str) -> str:
+    """The text with characters that would do something to a terminal, or can't be written, as escapes."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode(), text)
+
+
+def short(value: Any) -> str:
+    """A value as Python writes it, cut off if that is long."""
+    if isinstance(value, int) and abs(value) >= 10**100:
+        return "a whole number of more than 100 digits"
+    text = repr(value)
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}... ({len(text)} characters)"
 
 
 class DataError(ValueError):
     """Data that can't be used: what was expected, what was received, what to do."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from data import files, manifest
+from data import files, manifest, untrusted
 from data.errors import DataError
 from data.files import Examples
 from data.manifest import FileRecord, read_manifest
@@ -29,7 +29,9 @@ class Partitions:
     image_shape: tuple[int, ...]
     files: dict[str, FileRecord] | None  # None: made by the original, so there is no manifest
     labeled_clients: int | None = None  # so many of the clients have labels; None: all
-    read: Callable[[Path], bytes] = Path.read_bytes  # a file's content, for those who read elsewhere than on this disk
+    read: Callable[[Path], bytes] = (
+        untrusted.read_bytes
+    )  # a file's content, for those who read elsewhere than on this disk
 
 
 @dataclass(frozen=True)

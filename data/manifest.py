@@ -8,8 +8,9 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from data import untrusted
 from data.dealing import PartitionSpec
-from data.errors import DataError
+from data.errors import DataError, short
 
 NAME = "manifest.json"
 VERSION = 1
@@ -111,12 +112,14 @@ def read_manifest(folder: Path) -> Manifest:
     """The folder's manifest; DataError if it is damaged."""
     path = folder / NAME
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(untrusted.read_text(path))
+    except DataError:
+        raise
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path}: damaged or unreadable ({error}). {REMAKE}") from error
     try:
         if content["version"] != VERSION:
-            raise DataError(f"{path}: expected version {VERSION}, received {content['version']!r}. {REMAKE}")
+            raise DataError(f"{path}: expected version {VERSION}, received {short(content['version'])}. {REMAKE}")
         return Manifest(
             spec=_record(PartitionSpec, {**content["settings"], "seed": content["seed"]}),
             source=_record(SourceRecord, content["source"]),
@@ -151,7 +154,7 @@ def _record(kind: Any, values: dict[str, Any]) -> Any:
         admitted = tuple(t for name in str(field.type).split(" | ") for t in _ADMITS[name])
         value = values[field.name]
         if not isinstance(value, admitted) or (isinstance(value, bool) and bool not in admitted):
-            raise TypeError(f"{field.name}: expected {field.type}, received {value!r}")
+            raise TypeError(f"{field.name}: expected {field.type}, received {short(value)}")
     return kind(**values)
 
 
@@ -169,4 +172,4 @@ def _file_record(values: dict[str, Any]) -> FileRecord:
 def fingerprint(folder: Path) -> str:
     """What tells a folder's partitions from others: the checksum of their manifest; empty if they have none."""
     path = folder / NAME
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else ""
+    return hashlib.sha256(untrusted.read_bytes(path)).hexdigest() if path.exists() else ""

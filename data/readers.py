@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import tarfile
 import zipfile
 import zlib
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from data import cifar, svhn
+from data import cifar, svhn, untrusted
 from data.errors import DataError
 from data.raw import Progress, Raw, check_complete, silent
 
@@ -25,21 +24,22 @@ IDX_PAIRS = (
 )
 IMAGE_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF")  # nothing else is decoded, whatever a file is called
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
-_MAX_MEMBER = 1 << 30  # no file of a CIFAR archive comes near a gigabyte
 
 
-def read(path: Path, image_size: int, progress: Progress = silent, pad: bool = False) -> Raw:
+def read(path: Path, image_size: int, progress: Progress = silent, pad: bool = False, images: int = 0) -> Raw:
     """Images and labels of a file or folder in any format we know, told apart by names inside it.
 
     Args:
         pad: put image files of 28x28 into a black frame of 32x32 first.
+        images: how many are expected at most, if more than usual; what needs much more memory than those is refused.
     """
+    most = most_bytes(image_size, images)
     if not path.exists():
         raise DataError(f"{path}: expected a file or folder, found nothing there")
     try:
-        if not path.is_file():
-            return _read_folder(path, image_size, progress, pad)
-        (raw,) = [_read_file(file) for file in progress([path], 0, f"Reading {path.name}")]
+        if path.is_dir():
+            return _read_folder(path, image_size, progress, pad, most)
+        (raw,) = [_read_file(file, most) for file in progress([path], 0, f"Reading {path.name}")]
         return raw
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
@@ -47,63 +47,52 @@ def read(path: Path, image_size: int, progress: Progress = silent, pad: bool = F
         raise DataError(f"{path}: damaged or unreadable ({type(error).__name__}: {error})") from error
 
 
-def _read_file(path: Path) -> Raw:
+USUAL = 100_000  # images of a dataset
+ROOM = 8  # times what they take at the size that is wanted: they may be stored larger
+
+
+def most_bytes(image_size: int, images: int = 0) -> int:
+    """What is read into memory at most for so many images at this size."""
+    return ROOM * max(images, USUAL) * 3 * image_size**2
+
+
+def _read_file(path: Path, most: int) -> Raw:
     if path.suffix == ".npz":
-        return read_npz(path)
+        return read_npz(path, most)
     if path.name.endswith((".tar.gz", ".tgz", ".tar")):
-        members = _archive_members(path)
+        members = untrusted.tar_members(path, cifar.FILES, most)
         return cifar.format_of(members).read(members)
     if path.suffix == ".mat":
-        return svhn.read(_members(path.parent, svhn.FILES))
+        return svhn.read(_members(path.parent, svhn.FILES, most), most)
     raise DataError("expected .npz, .tar.gz, .mat or a folder")
 
 
-def _read_folder(path: Path, image_size: int, progress: Progress, pad: bool) -> Raw:
+def _read_folder(path: Path, image_size: int, progress: Progress, pad: bool, most: int) -> Raw:
     for folder in (path, *(path / name for name in cifar.FOLDERS)):
-        members = _members(folder, cifar.FILES) if folder.is_dir() else {}
+        members = _members(folder, cifar.FILES, most) if folder.is_dir() else {}
         if members:
             return cifar.format_of(members).read(members)
     names = {name.name for name in path.iterdir()}
     if svhn.FILES[0] in names:
-        return svhn.read(_members(path, svhn.FILES))
+        return svhn.read(_members(path, svhn.FILES, most), most)
     if {"train", "test"} <= names and any(child.is_dir() for child in (path / "train").glob("*")):
-        return read_split_folders(path, image_size, progress, pad)
+        return read_split_folders(path, image_size, progress, pad, most)
     if any(name in names or f"{name}.gz" in names for pair in IDX_PAIRS for name in pair):
-        return read_idx(path)
-    return read_image_folder(path, image_size, progress, pad)
+        return read_idx(path, most)
+    return read_image_folder(path, image_size, progress, pad, most)
 
 
-def _members(folder: Path, names: Sequence[str]) -> dict[str, bytes]:
-    """The files of these names that the folder has."""
-    return {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
+def _members(folder: Path, names: Sequence[str], most: int) -> dict[str, bytes]:
+    """The files of these names that the folder has; a folder of such a name is something else."""
+    found = [folder / name for name in names if (folder / name).exists() and not (folder / name).is_dir()]
+    return {path.name: untrusted.read_bytes(path, most) for path in found}
 
 
-def _archive_members(path: Path) -> dict[str, bytes]:
-    """The files of CIFAR-10 or CIFAR-100 inside a tar archive, which is never unpacked to disk."""
-    found = {}
-    with tarfile.open(path) as archive:
-        for member in archive:
-            name = Path(member.name).name
-            if not member.isfile() or name not in cifar.FILES:
-                continue
-            if member.size > _MAX_MEMBER:
-                raise DataError(f"{name} inside it claims {member.size} bytes, too many for CIFAR")
-            content = archive.extractfile(member)
-            if content is not None:
-                found[name] = content.read()
-    return found
-
-
-def read_npz(path: Path) -> Raw:
+def read_npz(path: Path, most: int) -> Raw:
     """Arrays x_train, y_train and, if there, x_test, y_test."""
-    path.open("rb").close()  # says so if it can't be read
-    if not zipfile.is_zipfile(path):
-        raise DataError("damaged or unreadable (not a zip file, as every .npz is)")
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in ("x_train", "y_train", "x_test", "y_test") if name in file}
-            names = sorted(file.files)
-    except OSError:
+        arrays, names = untrusted.npz(path, ("x_train", "y_train", "x_test", "y_test"), most)
+    except (OSError, DataError):
         raise
     except Exception as error:  # NumPy and zipfile raise many kinds for a damaged file
         raise DataError(f"expected an .npz of plain arrays ({type(error).__name__}: {error})") from error
@@ -142,12 +131,12 @@ def _joined(parts: list[np.ndarray], what: str) -> np.ndarray:
     return np.concatenate(parts)
 
 
-def read_idx(folder: Path) -> Raw:
+def read_idx(folder: Path, most: int) -> Raw:
     """The four IDX files of MNIST's format, gzipped or not."""
     arrays = []
     for pair in IDX_PAIRS:
         for name, num_dims in zip(pair, (3, 1)):
-            arrays.append(_idx_array(folder, name, num_dims))
+            arrays.append(_idx_array(folder, name, num_dims, most))
     for x, y in ((arrays[0], arrays[1]), (arrays[2], arrays[3])):
         if len(x) != len(y):
             raise DataError(f"expected one label per image, received {len(x)} images, {len(y)} labels")
@@ -155,12 +144,12 @@ def read_idx(folder: Path) -> Raw:
     return Raw(x_all, np.concatenate([arrays[1], arrays[3]]).astype(np.int64), "IDX files")
 
 
-def _idx_array(folder: Path, name: str, num_dims: int) -> np.ndarray:
+def _idx_array(folder: Path, name: str, num_dims: int, most: int) -> np.ndarray:
     plain, zipped = folder / name, folder / f"{name}.gz"
-    if plain.is_file():
-        content = plain.read_bytes()
-    elif zipped.is_file():
-        content = gzip.decompress(zipped.read_bytes())
+    if plain.exists():
+        content = untrusted.read_bytes(plain, most)
+    elif zipped.exists():
+        content = untrusted.gunzip(zipped, most)
     else:
         raise DataError(f"expected {name} or {name}.gz, found neither")
     header = 4 + 4 * num_dims
@@ -173,7 +162,9 @@ def _idx_array(folder: Path, name: str, num_dims: int) -> np.ndarray:
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
 
 
-def read_image_folder(folder: Path, image_size: int, progress: Progress = silent, pad: bool = False) -> Raw:
+def read_image_folder(
+    folder: Path, image_size: int, progress: Progress = silent, pad: bool = False, most: int = untrusted.MOST
+) -> Raw:
     """One class a sub-folder (its images in it, or in its `images` folder), classes and files in order of name."""
     classes = {}
     for child in sorted(folder.iterdir()):
@@ -185,19 +176,22 @@ def read_image_folder(folder: Path, image_size: int, progress: Progress = silent
             f"({', '.join(IMAGE_SUFFIXES)}), one for each class; found {len(classes)} such sub-folders"
         )
     files = [(file, label) for label, images in enumerate(classes.values()) for file in images]
+    untrusted.check_size(f"{len(files):,} images at {image_size}x{image_size}", len(files) * image_size**2 * 3, most)
     x = np.empty((len(files), image_size, image_size, 3), np.uint8)
     for i, (file, _) in enumerate(progress(files, len(files), "Reading images")):
         x[i] = read_image(file, image_size, pad)
     return Raw(x, np.array([label for _, label in files], np.int64), "image folder", tuple(classes))
 
 
-def read_split_folders(folder: Path, image_size: int, progress: Progress = silent, pad: bool = False) -> Raw:
+def read_split_folders(
+    folder: Path, image_size: int, progress: Progress = silent, pad: bool = False, most: int = untrusted.MOST
+) -> Raw:
     """`train`, `valid` if it is there, and `test`, each with one sub-folder per class, as CINIC-10 has them."""
     parts = []
     for name in ("train", "valid", "test"):
         if (folder / name).is_dir():
             try:
-                parts.append(read_image_folder(folder / name, image_size, progress, pad))
+                parts.append(read_image_folder(folder / name, image_size, progress, pad, most))
             except DataError as error:
                 raise DataError(f"{name}: {error}") from error
     if len({part.class_names for part in parts}) > 1:
@@ -236,7 +230,7 @@ def read_image(file: Path, image_size: int, pad: bool = False) -> np.ndarray:
     from PIL import Image, ImageOps
 
     try:
-        with Image.open(file, formats=IMAGE_FORMATS) as image:
+        with untrusted.open_regular(file) as content, Image.open(content, formats=IMAGE_FORMATS) as image:
             if image.mode in ("I", "F"):
                 raise ValueError(f"expected 8 or 16 bits a channel, received mode {image.mode}")
             if image.mode.startswith("I;16"):  # Pillow would clip, not scale, 16-bit grey

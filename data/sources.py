@@ -79,7 +79,7 @@ def load_source(dataset: str, source: str | None = None, image_size: int = 32, p
     if dataset == "digits" and source is None:
         return _finished(dataset, read_digits(), image_size, False, progress)
     if source is not None:
-        raw = readers.read(Path(source), image_size, progress, _is_framed(dataset))
+        raw = readers.read(Path(source), image_size, progress, _is_framed(dataset), IMAGES.get(dataset, 0))
         return _finished(dataset, raw, image_size, True, progress)
     remarks: list[str] = []
     for place in places(dataset):
@@ -96,13 +96,16 @@ def load_source(dataset: str, source: str | None = None, image_size: int = 32, p
 
 
 def _from_place(dataset: str, place: _Place, image_size: int, progress: Progress) -> Source:
-    raw = readers.read(place.path, image_size, progress)
+    raw = readers.read(place.path, image_size, progress, images=IMAGES.get(dataset, 0))
     if dataset == "covid" and len(raw.class_names) != 3:
         raise DataError(
             f"{place.path}: expected 3 class folders of X-rays, found {', '.join(raw.class_names)}. "
             f"For other classes give the folder by --source"
         )
     return _finished(dataset, raw, image_size, place.own, progress)
+
+
+IMAGES = {"svhn": 630_420, "cinic10": 270_000}  # of datasets that are larger than usual
 
 
 def places(dataset: str) -> list[_Place]:
@@ -229,7 +232,7 @@ def read_labelled(
     Class folders are matched by name, and a source may have fewer classes than the model; without names, labels are
     the model's class numbers.
     """
-    raw = readers.read(source, image_size, progress, _is_framed(dataset))
+    raw = readers.read(source, image_size, progress, _is_framed(dataset), IMAGES.get(dataset, 0))
     if len(raw.y) == 0:
         raise DataError(f"{source}: expected images, received none")
     if raw.class_names:

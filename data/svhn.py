@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import io
+import struct
+import zlib
 from collections.abc import Mapping
 
 import numpy as np
 
+from data import untrusted
 from data.errors import DataError
 from data.raw import Raw, check_complete
 
@@ -19,21 +22,47 @@ MD5 = {
 }
 
 
-def read(files: Mapping[str, bytes]) -> Raw:
-    """Training images, `extra` ones if they are there, then test images."""
+def read(files: Mapping[str, bytes], most: int) -> Raw:
+    """Training images, `extra` ones if they are there, then test images.
+
+    Args:
+        most: bytes that a file may unpack to.
+    """
     check_complete(files, FILES[:2], "SVHN's train_32x32.mat and test_32x32.mat side by side")
     order = [name for name in (FILES[0], FILES[2], FILES[1]) if name in files]
-    parts = [_decode(name, files[name]) for name in order]
+    parts = [_decode(name, files[name], most) for name in order]
     x, y = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
     published = all(hashlib.md5(files[name]).hexdigest() == MD5[name] for name in order)
     return Raw(x, y, "SVHN", published=published)
 
 
-def _decode(name: str, content: bytes) -> tuple[np.ndarray, np.ndarray]:
+def _check_unpacked(name: str, content: bytes, most: int) -> None:
+    """Raises DataError if what is packed in the file would take more memory than that.
+
+    A file is a header and elements, each with its kind and size; an element of kind 15 is packed by zlib.
+    """
+    left, at, order = most, 128, ">" if content[126:128] == b"MI" else "<"
+    while at + 8 <= len(content):
+        kind, size = struct.unpack_from(f"{order}II", content, at)
+        if kind == 15:
+            unpacker = zlib.decompressobj()
+            piece = content[at + 8 : at + 8 + size]
+            while piece and left >= 0:
+                left -= len(unpacker.decompress(piece, 2**20))
+                piece = unpacker.unconsumed_tail
+        if left < 0:
+            raise DataError(f"{name}: expected at most {untrusted.in_words(most)} when unpacked, received more")
+        at += 8 + size
+
+
+def _decode(name: str, content: bytes, most: int) -> tuple[np.ndarray, np.ndarray]:
     from scipy.io import loadmat  # takes a while to load
 
     try:
+        _check_unpacked(name, content, most)
         arrays = loadmat(io.BytesIO(content), variable_names=("X", "y"))
+    except DataError:
+        raise
     except Exception as error:  # SciPy raises many kinds for a damaged file
         raise DataError(f"{name}: expected a MATLAB file ({type(error).__name__}: {error})") from error
     x, y = arrays.get("X"), arrays.get("y")

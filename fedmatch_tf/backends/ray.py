@@ -23,6 +23,7 @@ import numpy as np
 import ray
 from ray.exceptions import RayActorError, RayError
 
+from data import untrusted
 from data.errors import DataError
 from data.loader import open_partitions
 from data.manifest import fingerprint
@@ -120,7 +121,7 @@ class RayBackend(Pool["_Slot"]):
         partitions = open_partitions(Path(config.dataset_path), config.task)
         given = [Path(path) for path in (config.init_weights, config.probe_image) if path]
         paths = [*partitions.folder.glob("*.npy"), *given]
-        shipped = _Shipped({str(path): ray.put(path.read_bytes()) for path in paths})
+        shipped = _Shipped({str(path): ray.put(untrusted.read_bytes(path)) for path in paths})
         return partial(self._worker, config, partitions=replace(partitions, read=shipped))
 
     def _greet(self, slot: _Slot) -> None:

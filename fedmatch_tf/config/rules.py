@@ -7,6 +7,7 @@ import math
 import re
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
+from data.errors import printable, short
 from fedmatch_tf.config.models import ALGORITHMS, AlgorithmEntry, algorithm_of, learner_of
 from fedmatch_tf.config.tables import DATASETS, KINDS, SCENARIOS, SMALLEST_IMAGE, is_own_network
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 class ConfigError(ValueError):
     """A setting that can't be used: what was expected, what was received, what to do."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
 
 
 class Rule(NamedTuple):
@@ -75,17 +79,17 @@ def check_value(name: str, value: Any, setting: Setting) -> None:
         return
     accepted = (int, float) if setting.kind is float else setting.kind
     if not isinstance(value, accepted) or isinstance(value, bool) != (setting.kind is bool):
-        raise ConfigError(f"{name}: expected {_KIND_NAMES[setting.kind]}, received {value!r}")
+        raise ConfigError(f"{name}: expected {_KIND_NAMES[setting.kind]}, received {short(value)}")
     if setting.kind is tuple and not (value and all(isinstance(item, int) for item in value)):
-        raise ConfigError(f"{name}: expected ids as 0,1,2, received {value!r}")
+        raise ConfigError(f"{name}: expected ids as 0,1,2, received {short(value)}")
     if setting.kind is int and abs(value) >= 2**53:
-        raise ConfigError(f"{name}: expected a whole number below 2^53, received one of {len(str(value))} digits")
+        raise ConfigError(f"{name}: expected a whole number below 2^53, received {short(value)}")
     if setting.kind is float and not math.isfinite(value):
-        raise ConfigError(f"{name}: expected a finite number, received {value!r}")
+        raise ConfigError(f"{name}: expected a finite number, received {short(value)}")
     if setting.choices and value not in setting.choices:
-        raise ConfigError(f"{name}: expected one of {', '.join(setting.choices)}; received {value!r}")
+        raise ConfigError(f"{name}: expected one of {', '.join(setting.choices)}; received {short(value)}")
     if setting.rule and not setting.rule.holds(value):
-        raise ConfigError(f"{name}: expected {_KIND_NAMES[setting.kind]} {setting.rule.text}, received {value!r}")
+        raise ConfigError(f"{name}: expected {_KIND_NAMES[setting.kind]} {setting.rule.text}, received {short(value)}")
 
 
 _KIND_NAMES = {int: "a whole number", float: "a number", str: "a text", tuple: "ids", bool: "true or false"}
@@ -97,7 +101,7 @@ def parse_task(task: str) -> tuple[str, str, str]:
     if len(parts) != 3 or parts[0] not in SCENARIOS or parts[1] not in KINDS or parts[2] not in DATASETS:
         raise ConfigError(
             f"--task: expected {{{','.join(SCENARIOS)}}}-{{{','.join(KINDS)}}}-{{{','.join(DATASETS)}}}, "
-            f"for example lc-biid-c10; received {task!r}"
+            f"for example lc-biid-c10; received {short(task)}"
         )
     return parts
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 
+from data import untrusted
 from data.errors import DataError
 from fedmatch_tf.config import ConfigError, make_config, settings
 from fedmatch_tf.report import page, plots, results
@@ -86,12 +87,10 @@ def _load(path: Path) -> dict[str, Any]:
     try:
         if not path.is_file():
             raise DataError(f"--official: expected the original's log folder with server.txt, found no file {path}")
-        with path.open("rb") as file:
-            payload = file.read(MAX_BYTES + 1)
-        if len(payload) > MAX_BYTES:
-            raise DataError(f"{path}: expected a log of at most {MAX_BYTES // 2**20} MB")
-        content = json.loads(payload)
+        content = json.loads(untrusted.read_bytes(path, MAX_BYTES))
         json.dumps(content, ensure_ascii=False).encode()  # text that can be written again
+    except DataError:
+        raise
     except OSError as error:
         raise DataError(
             f"--official: expected the original's log folder with server.txt; {path}: {error.strerror}"

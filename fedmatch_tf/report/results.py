@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import gzip
 import json
 import zlib
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from data import untrusted
+from data.errors import short
 from fedmatch_tf.config import MODELS, ConfigError, settings
 from fedmatch_tf.config.resume import OF_MACHINE, recorded_config
 
@@ -82,7 +83,7 @@ def identity(settings: Mapping[str, Any], leave_out: frozenset[str] = frozenset(
 def read(folder: Path) -> Result:
     """The run in a folder."""
     try:
-        about = _settings(json.loads((folder / "config.json").read_text(encoding="utf-8"))["settings"])
+        about = _settings(json.loads(untrusted.read_text(folder / "config.json", MAX_BYTES))["settings"])
     except BROKEN as error:
         return Result(str(folder), UNREADABLE, f"config.json: {_one_line(error)}", {}, [])
     lines, problem = _read_rounds(folder, about["num_clients"])
@@ -92,7 +93,7 @@ def read(folder: Path) -> Result:
         problem = problem or f"{len(lines)} of {wanted} rounds"
         stopped = folder / "stopped.txt"
         if stopped.is_file():
-            problem += f"; stopped by {_one_line(stopped.read_text(encoding='utf-8', errors='replace'))}"
+            problem += f"; stopped by {_one_line(untrusted.read_bytes(stopped, 1000).decode(errors='replace'))}"
     extra = [_optional(folder / name) for name in ("confusion.json", "partition.json")]
     return Result(str(folder), state, problem, about, lines, *extra)
 
@@ -119,12 +120,8 @@ MAX_BYTES = 200 * 2**20  # of all rounds
 def _text_of_rounds(folder: Path) -> str:
     """The content of rounds.jsonl, which records that ship with the code have as gzip."""
     if (folder / ROUNDS).exists() or not (folder / ROUNDS_GZ).exists():
-        return (folder / ROUNDS).read_text(encoding="utf-8")
-    with gzip.open(folder / ROUNDS_GZ) as file:
-        content = file.read(MAX_BYTES + 1)
-    if len(content) > MAX_BYTES:
-        raise ValueError(f"expected at most {MAX_BYTES // 2**20} MB")
-    return content.decode()
+        return untrusted.read_text(folder / ROUNDS, MAX_BYTES)
+    return untrusted.gunzip(folder / ROUNDS_GZ, MAX_BYTES).decode()
 
 
 def _read_rounds(folder: Path, num_clients: int) -> tuple[list[dict[str, Any]], str]:
@@ -138,7 +135,7 @@ def _read_rounds(folder: Path, num_clients: int) -> tuple[list[dict[str, Any]], 
         try:
             entry = json.loads(line)
             if entry["round"] != number:
-                raise ValueError(f"expected round {number}, found {entry['round']!r}")
+                raise ValueError(f"expected round {number}, found {short(entry['round'])}")
             _check_numbers(entry)
             _check_helpers(entry["helpers"], num_clients)
         except BROKEN as error:
@@ -180,7 +177,7 @@ def _check_helpers(helpers: Any, num_clients: int) -> None:
 
 def _optional(path: Path) -> Mapping[str, Any] | None:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(untrusted.read_text(path, MAX_BYTES))
     except BROKEN:
         return None
     return content if isinstance(content, dict) else None

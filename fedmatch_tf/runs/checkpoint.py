@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from data import untrusted
 from data.errors import DataError
 from fedmatch_tf.algorithms.algorithm import Best, ServerState
 from fedmatch_tf.config import ConfigError
@@ -156,7 +157,7 @@ def _read(path: Path) -> Checkpoint:
     try:
         check_files(path.parent / CLIENTS, checkpoint.clients)
         _check_records(path.parent / RECORDS, checkpoint.records)
-    except (OSError, DamagedFile) as error:
+    except (OSError, DataError, DamagedFile) as error:
         raise Damaged(f"{path}: {error}") from error
     return checkpoint
 
@@ -164,7 +165,7 @@ def _read(path: Path) -> Checkpoint:
 def _parse(path: Path) -> Checkpoint:
     """The checkpoint's own content; nothing of it is parsed before its checksum is found right."""
     try:
-        content = path.read_bytes()
+        content = untrusted.read_bytes(path)
         _check_seal(content)
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
@@ -193,7 +194,7 @@ def _parse(path: Path) -> Checkpoint:
 
 
 def _check_records(path: Path, mark: Mark) -> None:
-    with path.open("rb") as file:
+    with untrusted.open_regular(path) as file:
         content = file.read(mark.num_bytes)
     if len(content) != mark.num_bytes or zlib.crc32(content) != mark.crc:
         raise Damaged(f"{path}: its first {mark.num_bytes} bytes are not what was written")

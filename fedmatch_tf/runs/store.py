@@ -10,6 +10,8 @@ from threading import Lock
 
 import numpy as np
 
+from data import untrusted
+from data.errors import DataError
 from fedmatch_tf.core.params import Params
 from fedmatch_tf.core.schedule import Plateau
 from fedmatch_tf.runs.atomic import replacing
@@ -158,7 +160,7 @@ _HEADER = len(_header(0))  # the same for every size: it is filled up with blank
 def _mapped(path: Path) -> np.ndarray:
     """The vector, read as it is used. The header must be the one that was written, so that it need not be parsed."""
     size = (path.stat().st_size - _HEADER) // 4
-    with path.open("rb") as file:
+    with untrusted.open_regular(path) as file:
         if size < 0 or file.read(_HEADER) != _header(size):
             raise DamagedFile(f"{path}: its header is not what was written")
     if not size:  # nothing can't be mapped
@@ -172,7 +174,7 @@ def check_files(folder: Path, files: np.ndarray) -> None:
         path = folder / file_name(client, files[client]["version"])
         try:
             whole = zlib.crc32(_mapped(path).data) == files[client]["crc"]
-        except OSError as error:
+        except (OSError, DataError) as error:
             raise DamagedFile(f"{path}: {error}") from error
         if not whole:
             raise DamagedFile(f"{path}: its content is not what was written")

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
+from data import untrusted
 from data.errors import DataError
 from data.files import decode_npy
 
 Read = Callable[[Path], bytes]
 
 
-def read_kernels(path: Path, shapes: Sequence[tuple[int, ...]], read: Read = Path.read_bytes) -> list[np.ndarray]:
+def read_kernels(path: Path, shapes: Sequence[tuple[int, ...]], read: Read = untrusted.read_bytes) -> list[np.ndarray]:
     """float32 kernels: `sigma_0`, `sigma_1`, ... of an .npz, or the original's .npy, a list of kernels."""
     try:
         content = read(path)
@@ -67,7 +68,7 @@ def _numbers(kernel: object) -> np.ndarray:
     return kernel
 
 
-def read_probe(path: Path, image_shape: Sequence[int], read: Read = Path.read_bytes) -> np.ndarray:
+def read_probe(path: Path, image_shape: Sequence[int], read: Read = untrusted.read_bytes) -> np.ndarray:
     """The image that models are embedded on: float32 [1, h, w, c] in [0, 1]."""
     try:
         image = np.load(io.BytesIO(read(path)), allow_pickle=False)

@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from data.errors import printable
 from fedmatch_tf.algorithms.algorithm import Update
 from fedmatch_tf.core.params import Params
 from fedmatch_tf.core.schedule import Plateau
@@ -15,6 +16,9 @@ from fedmatch_tf.core.wire import Broadcast, Cost
 
 class TrainingError(RuntimeError):
     """Training can't go on; says in which round, for which client and at which step."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
 
 
 class Score(NamedTuple):

@@ -6,7 +6,6 @@ import logging
 import os
 import shutil
 import socket
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -24,7 +23,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import data
 from fedmatch_tf.backends import own_code, temporary
-from fedmatch_tf.backends.environment import worker_variables
+from fedmatch_tf.backends.environment import no_stderr, worker_variables
 from fedmatch_tf.config import Config, ConfigError
 
 _PARENT = "/tmp"  # of folders on every node: Ray's sockets need a short path
@@ -86,7 +85,7 @@ def _join(address: str, how: Mapping[str, Any]) -> None:
     try:
         found = services.canonicalize_bootstrap_address_or_die(address)
         _check_answers(found)
-        with _no_stderr():
+        with no_stderr():
             ray.init(found, **how)
     except (OSError, RuntimeError, ValueError) as error:
         raise ConfigError(
@@ -97,7 +96,7 @@ def _join(address: str, how: Mapping[str, Any]) -> None:
 
 def _start(config: Config, folder: str, how: Mapping[str, Any]) -> None:
     """Starts a cluster of this machine that has room for the workers and nothing else."""
-    with _no_stderr():
+    with no_stderr():
         ray.init(
             "local",
             num_cpus=(config.workers or 1) * (config.threads_per_worker or 1),
@@ -133,17 +132,3 @@ def _check_answers(address: str) -> None:
             grpc.channel_ready_future(channel).result(_ANSWER)
         except grpc.FutureTimeoutError as error:
             raise ConnectionError(f"what listens at {address} does not answer as Ray does") from error
-
-
-@contextmanager
-def _no_stderr() -> Iterator[None]:
-    """Ray's lower parts write there that they were told to be quiet."""
-    sys.stderr.flush()
-    saved, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
-        os.close(nowhere)

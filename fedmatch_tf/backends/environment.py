@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 from fedmatch_tf.config import ConfigError
@@ -15,6 +16,29 @@ def set_variables() -> None:
     """Fast convolutions and quiet logs, unless the user has set them; before anything imports TensorFlow."""
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # off by default on AMD, where it is the faster choice
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+
+@contextmanager
+def no_stderr() -> Iterator[None]:
+    """What compiled libraries write there meanwhile, past Python, is lost."""
+    sys.stderr.flush()
+    saved, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(nowhere)
+
+
+def load_tensorflow() -> Any:
+    """TensorFlow; the current one remarks on the machine while it is loaded, whatever it is told."""
+    set_variables()
+    quiet = os.environ["TF_CPP_MIN_LOG_LEVEL"] in ("2", "3") and "tensorflow" not in sys.modules
+    with no_stderr() if quiet else nullcontext():
+        import tensorflow as tf
+    return tf
 
 
 def worker_variables(gpu: int | None, given: Mapping[str, str]) -> dict[str, str]:
@@ -50,9 +74,7 @@ def check_gpus(ids: Sequence[int], found: Sequence[str]) -> None:
 def list_gpus() -> list[str]:
     """The GPUs that TensorFlow finds, by name. Loads TensorFlow, so it is called in a process of its own."""
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    set_variables()
-    import tensorflow as tf
-
+    tf = load_tensorflow()
     gpus = tf.config.list_physical_devices("GPU")
     return [tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name) for gpu in gpus]
 
@@ -65,9 +87,7 @@ def prepare(threads: int | None = None, gpu_memory: int | None = None) -> None:
 
     Raises ConfigError if the environment promises a GPU and there is none: training on the CPU instead helps nobody.
     """
-    set_variables()
-    import tensorflow as tf
-
+    tf = load_tensorflow()
     check_keras(tf)
     if threads is not None:
         _use_threads(threads)

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from fedmatch_tf.backends import own_code
-from fedmatch_tf.backends.environment import grow_memory, set_variables
+from fedmatch_tf.backends.environment import check_keras, grow_memory, load_tensorflow
 from fedmatch_tf.config import Config, ConfigError
 from fedmatch_tf.core.params import Params
 from fedmatch_tf.runs import checkpoint, folders
@@ -94,7 +94,7 @@ def keras_file(found: Trained) -> bytes:
 def _networks(config: Config) -> Any:
     """The module, which loads TensorFlow: that takes seconds, and some variables must be set before."""
     own_code.check(config.arch)
-    set_variables()
+    check_keras(load_tensorflow())
     grow_memory()
     from fedmatch_tf.core import networks
 

@@ -84,7 +84,7 @@ def check_value(name: str, value: Any, setting: Setting) -> None:
         raise ConfigError(f"{name}: expected ids as 0,1,2, received {short(value)}")
     if setting.kind is int and abs(value) >= 2**53:
         raise ConfigError(f"{name}: expected a whole number below 2^53, received {short(value)}")
-    if setting.kind is float and not math.isfinite(value):
+    if setting.kind is float and not (abs(value) < 1e300 or (isinstance(value, float) and math.isfinite(value))):
         raise ConfigError(f"{name}: expected a finite number, received {short(value)}")
     if setting.choices and value not in setting.choices:
         raise ConfigError(f"{name}: expected one of {', '.join(setting.choices)}; received {short(value)}")

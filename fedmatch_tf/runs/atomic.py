@@ -9,6 +9,13 @@ from pathlib import Path
 from typing import IO
 
 
+def not_through_links(path: str, flags: int) -> int:
+    """Opens a file as `open` does, unless it is a symbolic link or a pipe: then it is not ours to write to."""
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    os.set_blocking(descriptor, True)
+    return descriptor
+
+
 @contextmanager
 def replacing(path: Path, keep_as: Path | None = None) -> Iterator[IO[bytes]]:
     """A file to write, which takes the path's place once all is written; after a failure nothing has changed.
@@ -18,7 +25,7 @@ def replacing(path: Path, keep_as: Path | None = None) -> Iterator[IO[bytes]]:
     """
     temporary = path.with_name(f".{path.name}.partial")
     try:
-        with temporary.open("wb") as file:
+        with open(temporary, "wb", opener=not_through_links) as file:
             yield file
         if keep_as is not None:
             with suppress(FileNotFoundError):

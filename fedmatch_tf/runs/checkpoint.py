@@ -25,11 +25,11 @@ from fedmatch_tf.algorithms.algorithm import Best, ServerState
 from fedmatch_tf.config import ConfigError
 from fedmatch_tf.core.params import Params
 from fedmatch_tf.core.schedule import Plateau
-from fedmatch_tf.runs import atomic
+from fedmatch_tf.runs import atomic, schema
 from fedmatch_tf.runs.atomic import replacing
 from fedmatch_tf.runs.partition_folder import DataAbout
-from fedmatch_tf.runs.records import Mark
-from fedmatch_tf.runs.store import FILES, DamagedFile, check_files, file_name
+from fedmatch_tf.runs.records import Mark, check_lines
+from fedmatch_tf.runs.store import DamagedFile, check_files, file_name
 
 STATE, PREVIOUS, DAMAGED, RECORDS = "state.npz", "previous.npz", "damaged.npz", "records.jsonl"
 CLIENTS, LOCK, START = "clients", "lock", "init.npz"
@@ -156,9 +156,13 @@ def _read(path: Path) -> Checkpoint:
     checkpoint = _parse(path)
     try:
         check_files(path.parent / CLIENTS, checkpoint.clients)
-        _check_records(path.parent / RECORDS, checkpoint.records)
+        content = _content_of_records(path.parent / RECORDS, checkpoint.records)
     except (OSError, DataError, DamagedFile) as error:
         raise Damaged(f"{path}: {error}") from error
+    try:
+        check_lines(content, checkpoint.state.rounds_done, len(checkpoint.clients))
+    except DataError as error:
+        raise DataError(f"{path.parent / RECORDS}: {error}. It was edited, and can't be used") from error
     return checkpoint
 
 
@@ -172,32 +176,43 @@ def _parse(path: Path) -> Checkpoint:
         about = json.loads(arrays["about"].tobytes())
         if about["format"] != FORMAT:
             raise ConfigError(f"{path} is of another version of this program")
-        embeddings = dict(zip(arrays["embedded"].tolist(), arrays["embeddings"]))
-        params = Params(arrays["sigma"], arrays["psi"])
-        memory = tuple(arrays[f"{MEMORY}{number}"] for number in range(sum(name.startswith(MEMORY) for name in arrays)))
-        device_lrs = tuple(about.get("device_lrs", ()))
-        plateau = Plateau(*about["plateau"])
-        best = Best(int(about["best"][0]), float(about["best"][1]), arrays["best"]) if about.get("best") else None
-        state = ServerState(int(arrays["rounds_done"]), params, plateau, embeddings, device_lrs, best, memory)
-        shape, names = about.get("data") or ((), ())
-        data = DataAbout(tuple(shape), tuple(names)) if shape else None
-        clients = arrays["clients"]
-        if clients.dtype != FILES or clients.ndim != 1:
-            raise Damaged(f"{path}: its table of clients is not one")
-        return Checkpoint(
-            about["settings"], about["versions"], about["partitions"], state, clients, Mark(*about["records"]), data
-        )
     except ConfigError:
         raise
     except Exception as error:  # what NumPy and zipfile raise for a damaged file is without end
         raise Damaged(f"{path}: {error}") from error
+    try:
+        schema.check_checkpoint(about, arrays, MEMORY)
+    except DataError as error:  # no accident: its checksum is right
+        raise DataError(f"{path}: {error}. It was edited, and can't be used") from error
+    return _from_checked(about, arrays)
 
 
-def _check_records(path: Path, mark: Mark) -> None:
+def _from_checked(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Checkpoint:
+    """The checkpoint of a content that was checked field by field."""
+    embeddings = dict(zip(arrays["embedded"].tolist(), arrays["embeddings"]))
+    memory = tuple(arrays[f"{MEMORY}{number}"] for number in range(sum(name.startswith(MEMORY) for name in arrays)))
+    found = about.get("best")
+    state = ServerState(
+        int(arrays["rounds_done"]),
+        Params(arrays["sigma"], arrays["psi"]),
+        Plateau(*about["plateau"]),
+        embeddings,
+        tuple(about.get("device_lrs", ())),
+        None if found is None else Best(found[0], float(found[1]), arrays["best"]),
+        memory,
+    )
+    shape, names = about.get("data") or ((), ())
+    data = DataAbout(tuple(shape), tuple(names)) if shape else None
+    marks = Mark(*about["records"])
+    return Checkpoint(about["settings"], about["versions"], about["partitions"], state, arrays["clients"], marks, data)
+
+
+def _content_of_records(path: Path, mark: Mark) -> bytes:
     with untrusted.open_regular(path) as file:
         content = file.read(mark.num_bytes)
     if len(content) != mark.num_bytes or zlib.crc32(content) != mark.crc:
         raise Damaged(f"{path}: its first {mark.num_bytes} bytes are not what was written")
+    return content
 
 
 @contextmanager

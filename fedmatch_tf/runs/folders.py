@@ -205,6 +205,7 @@ def reopen(folder: Path, given: Mapping[str, Any]) -> tuple[Run, list[str]]:
         given: settings that the user gives again or anew.
     """
     folder, check_pts = both(folder, "--resume")
+    _check_own(folder, folder / "tensorboard", check_pts, check_pts / CLIENTS)
     with ExitStack() as lock:
         lock.enter_context(checkpoint.locked(check_pts))
         start, problem = checkpoint.load(check_pts)
@@ -225,6 +226,20 @@ def reopen(folder: Path, given: Mapping[str, Any]) -> tuple[Run, list[str]]:
         folder.mkdir(parents=True, exist_ok=True)
         return Run(folder, check_pts, config, start, lock.pop_all(), logged=recorded), notes
     raise AssertionError("not reached")
+
+
+def _check_own(*folders: Path) -> None:
+    """Raises ConfigError if something in a run's folders is a link, a pipe or the like: we would write through it."""
+    for folder in folders:
+        if not folder.exists() and not folder.is_symlink():
+            continue
+        for path in (folder, *(folder.iterdir() if folder.is_dir() else ())):
+            if path.is_symlink() or not (path.is_file() or path.is_dir()):
+                what = "a symbolic link" if path.is_symlink() else "neither a file nor a folder"
+                raise ConfigError(
+                    f"--resume: {path} is {what}, which a run's folders do not have. Put the file itself there, or "
+                    f"remove it"
+                )
 
 
 def both(folder: Path, flag: str) -> tuple[Path, Path]:

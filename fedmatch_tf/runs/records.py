@@ -15,10 +15,12 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from data.errors import DataError
 from fedmatch_tf.config import Config
 from fedmatch_tf.config.version import VERSION
 from fedmatch_tf.core.wire import Cost
-from fedmatch_tf.runs.atomic import write_text
+from fedmatch_tf.runs import schema
+from fedmatch_tf.runs.atomic import not_through_links, write_text
 from fedmatch_tf.simulation.records import ClientRecord, RoundRecord
 from fedmatch_tf.simulation.tasks import LabeledAcc, Score
 
@@ -94,7 +96,7 @@ class RecordFile:
     def __init__(self, path: Path, mark: Mark) -> None:
         """What lies behind the mark is cut off: rounds that no checkpoint knows of."""
         self._path, self.mark = path, mark
-        with path.open("ab") as file:
+        with open(path, "ab", opener=not_through_links) as file:
             file.truncate(mark.num_bytes)
 
     def add(self, record: RoundRecord) -> None:
@@ -106,6 +108,19 @@ class RecordFile:
     def read(self) -> list[RoundRecord]:
         """The records up to the mark."""
         return [_decode(json.loads(line)) for line in self._path.read_bytes().splitlines()]
+
+
+def check_lines(content: bytes, num_rounds: int, num_clients: int) -> None:
+    """Raises DataError unless this is the content of a file of records of so many rounds."""
+    lines = content.splitlines()
+    if len(lines) != num_rounds:
+        raise DataError(f"expected {num_rounds} rounds, received {len(lines)} lines")
+    for number, line in enumerate(lines):
+        try:
+            fields = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"line {number + 1}: expected JSON ({str(error)[:100]})") from error
+        schema.check_record(fields, number, num_clients)
 
 
 def _decode(fields: dict[str, Any]) -> RoundRecord:
@@ -128,7 +143,7 @@ def _labeled_acc(before: float, after: float, steps: Sequence[float] = ()) -> La
 
 def append(path: Path, content: bytes, size: int) -> None:
     """Writes behind the first `size` bytes of a file; if that fails (a full disk), it has `size` bytes again."""
-    with path.open("ab", buffering=0) as file:  # no buffer that a later close would write
+    with open(path, "ab", buffering=0, opener=not_through_links) as file:  # no buffer that a later close would write
         try:
             file.truncate(size)
             left = memoryview(content)

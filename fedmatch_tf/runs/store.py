@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -76,14 +77,14 @@ class DiskStore:
     def keep(self, *checkpoints: np.ndarray) -> None:
         """From now on these tables are what checkpoints name; removes the files of older ones.
 
-        Whatever else is in the folder, such as what a killed process left, goes with the first call.
+        What a killed process left goes with the first call. Files that we did not name stay.
         """
         if not self._tidy:
             named = {
                 file_name(client, files[client]["version"]) for files in checkpoints for client in _with_file(files)
             }
             for path in self._folder.iterdir():
-                if path.name not in named:
+                if path.name not in named and _OURS.fullmatch(path.name):
                     path.unlink()
         else:
             for files in self._kept:
@@ -135,6 +136,9 @@ class WriteBehind:
             with self._lock:
                 if not self._keep_all and self._memory[client] is held:
                     del self._memory[client]
+
+
+_OURS = re.compile(r"\d+-\d+\.npy|\.\d+-\d+\.npy\.partial")
 
 
 def file_name(client: int, version: int) -> str:

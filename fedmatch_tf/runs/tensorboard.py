@@ -12,7 +12,7 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
 
-from fedmatch_tf.runs.atomic import write_text
+from fedmatch_tf.runs.atomic import not_through_links, write_text
 
 NAME = "events.out.tfevents.0000000000.fedmatch"
 
@@ -24,14 +24,16 @@ class ScalarLog:
         """Writes the rounds so far anew."""
         folder.mkdir(exist_ok=True)
         self._folder, self._time = folder, 0.0
-        with (folder / NAME).open("wb") as file:  # in place, as a TensorBoard that is watching goes on reading there
+        with open(
+            folder / NAME, "wb", opener=not_through_links
+        ) as file:  # in place, as a TensorBoard that is watching goes on reading there
             file.write(_record(Event(file_version="brain.Event:2")))
             for line in lines:
                 file.write(self._event(line))
 
     def add(self, line: Mapping[str, Any]) -> None:
         """Appends a round."""
-        with (self._folder / NAME).open("ab") as file:
+        with open(self._folder / NAME, "ab", opener=not_through_links) as file:
             file.write(self._event(line))
 
     def _event(self, line: Mapping[str, Any]) -> bytes:

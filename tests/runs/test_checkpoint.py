@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import json
+import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,12 +16,15 @@ from data.errors import DataError
 from fedmatch_tf.algorithms.algorithm import Best, ServerState
 from fedmatch_tf.core import schedule
 from fedmatch_tf.core.params import Params
+from fedmatch_tf.core.wire import Cost
 from fedmatch_tf.runs import checkpoint
 from fedmatch_tf.runs.checkpoint import Checkpoint, Damaged
 from fedmatch_tf.runs.partition_folder import DataAbout
-from fedmatch_tf.runs.records import Mark
+from fedmatch_tf.runs.records import Mark, RecordFile
 from fedmatch_tf.runs.store import DamagedFile, DiskStore, check_files, no_files
+from fedmatch_tf.simulation.records import ClientRecord, RoundRecord
 from fedmatch_tf.simulation.store import Held
+from fedmatch_tf.simulation.tasks import Score
 
 
 def vector(*values: float) -> np.ndarray:
@@ -26,9 +34,19 @@ def vector(*values: float) -> np.ndarray:
 PARAMS = Params(vector(1, 2, 3), vector(4, 5))
 
 
+SETTINGS = {"task": "lc-biid-c10", "num_clients": 2, "num_rounds": 3, "seed": 1}
+
+
+def round_of(number: int) -> RoundRecord:
+    cost, score = Cost(1.0, 0.5, 0.0, 100), Score(2.3, 0.1)
+    clients = (ClientRecord(0, cost, cost, score, None, 0.1), ClientRecord(1, cost, cost, score, None, 0.1))
+    return RoundRecord(number, 0, clients, score, None, {}, None, None, 0.25, None, {0: (1,)}, 1.5)
+
+
 def saved(folder: Path) -> np.ndarray:
     """Two checkpoints of a tiny run, after one and after two rounds; the clients' table of the newest."""
     (folder / "records.jsonl").touch()
+    records = RecordFile(folder / "records.jsonl", Mark(0, 0))
     disk = DiskStore(folder / "clients", no_files(2))
     for done in (1, 2):
         disk.put(0, Held(PARAMS, schedule.start(0.1, 5)))
@@ -36,7 +54,9 @@ def saved(folder: Path) -> np.ndarray:
         state = ServerState(done, PARAMS, schedule.start(0.1, 5), {0: vector(0.25, 0.75)}, (0.1,), best, (vector(7),))
         about = DataAbout((8, 8, 3), ("cat", "dog"))
         files = disk.files()
-        checkpoint.save(folder, Checkpoint({"seed": 1}, {"numpy": "1"}, "f" * 64, state, files, Mark(0, 0), about))
+        records.add(round_of(done - 1))
+        start = Checkpoint(SETTINGS, {"numpy": "1"}, "f" * 64, state, files, records.mark, about)
+        checkpoint.save(folder, start)
         if done == 1:
             disk.keep(files)
     return disk.files()
@@ -110,4 +130,125 @@ def test_without_a_whole_one_the_message_names_both(tmp_path: Path) -> None:
         content[50] ^= 1
         (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=r"state.npz: its content is not .*previous.npz: its content is not"):
+        checkpoint.load(tmp_path)
+
+
+def rewrite(path: Path, change: Callable[[dict[str, Any], dict[str, Any]], object]) -> None:
+    """Edits a checkpoint as somebody would who knows its format: its checksum is right."""
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files}
+    about = json.loads(arrays["about"].tobytes())
+    change(about, arrays)
+    arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
+    archive = io.BytesIO()
+    np.savez(archive, **arrays)
+    path.write_bytes(checkpoint._sealed(archive))
+
+
+def put(place: str, value: Any) -> Callable[[dict[str, Any], dict[str, Any]], object]:
+    """Sets a field of `about`, or an array; None takes it away."""
+
+    def change(about: dict[str, Any], arrays: dict[str, Any]) -> None:
+        *path, last = place.split(".")
+        target: Any = arrays if path == ["arrays"] else about
+        for step in path if path != ["arrays"] else ():
+            target = target[step]
+        if value is None:
+            del target[last]
+        else:
+            target[last] = value
+
+    return change
+
+
+NAN, HUGE = float("nan"), 10**400
+EDITS = [
+    ("settings", [1, 2], r"about.settings: expected a table, received \[1, 2\]"),
+    ("settings.num_clients", "two", "settings.num_clients: expected a whole number"),
+    ("settings.num_clients", 3, "clients: expected 3 rows, one per client, received 2"),
+    ("settings.num_rounds", 1, "rounds_done: expected a whole number from 0 to 1, received 2"),
+    ("settings.task", None, "settings.task: expected a text"),
+    ("versions", "2.15", "about.versions: expected a table"),
+    ("versions.numpy", 1, "about.versions.numpy: expected a text, received 1"),
+    ("partitions", 5, "about.partitions: expected a text"),
+    ("partitions", None, "about: expected partitions, found no such field"),
+    ("plateau", [0.1], "about.plateau: expected a list of 3"),
+    (
+        "plateau",
+        [HUGE, 1.0, 5],
+        r"about.plateau\[0\]: expected a finite number, received a whole number of more than 100",
+    ),
+    ("plateau", [NAN, 1.0, 5], r"about.plateau\[0\]: expected a finite number, received nan"),
+    ("plateau", [0.1, 1.0, 2.5], r"about.plateau\[2\]: expected a whole number"),
+    ("device_lrs", [0.1, None], r"about.device_lrs\[1\]: expected a finite number, received None"),
+    ("records", [-1, 0], r"about.records\[0\]: expected a whole number"),
+    ("data", [[8, 8, 3], [1, 2]], r"about.data\[1\]\[0\]: expected a text, received 1"),
+    ("best", [0, NAN], r"about.best\[1\]: expected a finite number"),
+    ("extra", 1, "about: found a field 'extra' that there is not"),
+    ("arrays.sigma", None, "expected an array sigma, found none"),
+    ("arrays.sigma", np.array([1, NAN, 3], np.float32), "sigma: expected finite numbers, received NaN or infinity"),
+    ("arrays.sigma", np.zeros((3, 1), np.float32), r"sigma: expected float32 \[n\], received float32 \[3, 1\]"),
+    ("arrays.psi", np.zeros(4, np.float32), "psi: expected at most 3 numbers, as sigma has, received 4"),
+    ("arrays.best", None, "best: expected its weights with its round and loss"),
+    ("arrays.best", np.zeros(2, np.float32), "best: expected 3 numbers, received 2"),
+    ("arrays.memory_0", np.array([np.inf], np.float32), "memory_0: expected finite numbers"),
+    ("arrays.rounds_done", np.array(-1), "rounds_done: expected a whole number from 0 to 3, received -1"),
+    ("arrays.rounds_done", np.array(99), "rounds_done: expected a whole number from 0 to 3, received 99"),
+    ("arrays.rounds_done", np.array(np.inf), "rounds_done: expected a whole number, received float64"),
+    ("arrays.rounds_done", np.array(1), r"records.jsonl: expected 1 rounds, received 2 lines"),
+    ("arrays.embedded", np.array([7]), "embedded: expected a whole number from 0 to 1, received 7"),
+    ("arrays.embedded", np.array(["a"]), "embedded: expected different numbers of clients"),
+    ("arrays.embeddings", np.zeros((2, 2), np.float32), "embeddings: expected 1 rows"),
+    ("arrays.clients", np.zeros(2), "clients: expected a table of the clients' files"),
+]
+
+
+@pytest.mark.parametrize(("place", "value", "message"), EDITS)
+def test_an_edited_checkpoint_is_refused_and_nothing_is_changed(
+    place: str, value: Any, message: str, tmp_path: Path
+) -> None:
+    saved(tmp_path)
+    rewrite(tmp_path / "state.npz", put(place, value))
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.*") if path.is_file()}
+    with pytest.raises(DataError, match=message) as error:
+        checkpoint.load(tmp_path)
+    assert "It was edited" in str(error.value)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (("clients", 0, 0), "x", r"round 1.clients\[0\]\[0\]: expected a whole number from 0 to 1, received 'x'"),
+        (("clients", 0, 0), 2, r"round 1.clients\[0\]\[0\]: expected a whole number from 0 to 1, received 2"),
+        (("clients", 0, 1), [1, 2], r"round 1.clients\[0\]\[1\]: expected a list of 4"),
+        (("clients", 1, 5), HUGE, r"round 1.clients\[1\]\[5\]: expected a finite number"),
+        (("clients",), [], "round 1: expected clients, found none"),
+        (("helpers",), {"-1": [0]}, "a name in round 1.helpers: expected a whole number from 0 to 1, received '-1'"),
+        (("helpers",), {"0": ["1x"]}, r"round 1.helpers.0\[0\]: expected a whole number"),
+        (("round_num",), 5, "round 1.round_num: expected a whole number from 0 to 0, received 5"),
+        (("global_test",), None, "round 1.global_test: expected a list of 2"),
+        (("seconds",), "long", "round 1.seconds: expected a finite number, received 'long'"),
+        (("more",), 1, "round 1: found a field 'more'"),
+    ],
+)
+def test_edited_records_with_a_right_checksum_are_refused(
+    place: tuple[Any, ...], value: Any, message: str, tmp_path: Path
+) -> None:
+    saved(tmp_path)
+    path = tmp_path / "records.jsonl"
+    first, second = path.read_bytes().splitlines()
+    fields = json.loads(first)
+    target: Any = fields
+    for step in place[:-1]:
+        target = target[step]
+    target[place[-1]] = value
+    content = json.dumps(fields).encode() + b"\n" + second + b"\n"
+    path.write_bytes(content)
+    rewrite(tmp_path / "state.npz", put("records", [len(content), zlib.crc32(content)]))
+    with pytest.raises(DataError, match=message):
+        checkpoint.load(tmp_path)
+    path.write_bytes(b"no json\n" + second + b"\n")
+    rewrite(tmp_path / "state.npz", put("records", [len(path.read_bytes()), zlib.crc32(path.read_bytes())]))
+    with pytest.raises(DataError, match="line 1: expected JSON"):
         checkpoint.load(tmp_path)

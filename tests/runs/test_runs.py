@@ -30,6 +30,7 @@ from fedmatch_tf.runs import folders
 from fedmatch_tf.simulation import server
 from fedmatch_tf.simulation.store import Held
 from tests.conftest import ROOT, kill, session
+from tests.runs.test_checkpoint import put, rewrite
 
 SETTINGS = {
     "lc": (
@@ -417,6 +418,75 @@ def test_a_run_of_an_earlier_version_goes_on_and_is_reported(copy: tuple[Path, P
     np.savez(check_pts / "state.npz", **arrays)
     assert content(run(tmp_path, f"resume={folder}")) == expected
     assert "labeled_acc" in json.loads((folder / "config.json").read_text())["settings"]
+
+
+def outside(tmp_path: Path) -> Path:
+    """A folder of the user's that no run has anything to do with."""
+    folder = tmp_path / "precious"
+    folder.mkdir()
+    (folder / "photo.jpg").write_bytes(b"mine")
+    (folder / "3-1.npy").write_bytes(b"mine, though it looks like a client's")
+    return folder
+
+
+@pytest.mark.parametrize("place", ["clients", "tensorboard", "state.npz", "records.jsonl", "a client's file", "events"])
+def test_a_link_in_a_runs_folders_is_refused_and_leads_nowhere(
+    place: str, copy: tuple[Path, Path, Any], tmp_path: Path
+) -> None:
+    folder, check_pts, _ = copy
+    mine = outside(tmp_path)
+    if place in ("clients", "tensorboard"):
+        path = (check_pts if place == "clients" else folder) / place
+        shutil.rmtree(path)
+        path.symlink_to(mine)
+    else:
+        path = {
+            "state.npz": check_pts / "state.npz",
+            "records.jsonl": check_pts / "records.jsonl",
+            "a client's file": next((check_pts / "clients").glob("*.npy")),
+            "events": next((folder / "tensorboard").glob("events*")),
+        }[place]
+        path.replace(mine / path.name)
+        path.symlink_to(mine / path.name)
+    before = {each: each.read_bytes() for each in mine.iterdir()}
+    code, _, errors = finish(start(tmp_path, f"resume={folder}"))
+    assert code == 2
+    assert f"{path} is a symbolic link" in errors
+    assert {each: each.read_bytes() for each in mine.iterdir()} == before
+
+
+def test_a_pipe_in_the_place_of_a_checkpoint_keeps_nobody_waiting(copy: tuple[Path, Path, Any], tmp_path: Path) -> None:
+    folder, check_pts, _ = copy
+    (check_pts / "state.npz").unlink()
+    os.mkfifo(check_pts / "state.npz")
+    code, _, errors = finish(start(tmp_path, f"resume={folder}"))
+    assert code == 2
+    assert "state.npz is neither a file nor a folder" in errors
+
+
+def test_files_that_a_run_did_not_write_stay(copy: tuple[Path, Path, Any], tmp_path: Path) -> None:
+    folder, check_pts, expected = copy
+    (check_pts / "clients" / "notes.txt").write_text("mine")
+    (check_pts / "clients" / "3-999.npy").write_text("left by a process that was killed")
+    assert content(run(tmp_path, f"resume={folder}")) == expected
+    assert (check_pts / "clients" / "notes.txt").read_text() == "mine"
+    assert not (check_pts / "clients" / "3-999.npy").exists()
+
+
+def test_an_edited_checkpoint_is_one_message(copy: tuple[Path, Path, Any], tmp_path: Path) -> None:
+    folder, check_pts, _ = copy
+    rewrite(check_pts / "state.npz", put("arrays.rounds_done", np.array(99)))
+    before = {path: path.read_bytes() for path in folder.parent.parent.rglob("*") if path.is_file()}
+    code, _, errors = finish(start(tmp_path, f"resume={folder}"))
+    assert code == 2
+    assert "rounds_done: expected a whole number from 0 to" in errors
+    assert "Traceback" not in errors
+    assert {path: path.read_bytes() for path in folder.parent.parent.rglob("*") if path.is_file()} == before
+    rewrite(check_pts / "state.npz", put("arrays.rounds_done", np.array(1)))
+    rewrite(check_pts / "state.npz", put("settings.lr", 10**400))
+    code, _, errors = finish(start(tmp_path, f"resume={folder}"))
+    assert code == 2
+    assert "Traceback" not in errors
 
 
 def test_a_run_that_is_being_trained_cannot_be_resumed_as_well(lc: list[str], tmp_path: Path) -> None:

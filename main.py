@@ -7,6 +7,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,11 +42,14 @@ def main(arguments: Sequence[str]) -> int:
         from fedmatch_tf.backends.environment import set_variables
         from parser import parse
 
+        _end_by_signals()
         set_variables()
         return _run(parse(arguments))
     except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left to be interrupted
-        print("\nInterrupted.", file=sys.stderr)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)  # nothing is left to be interrupted
+        with suppress(OSError):  # the terminal may be gone
+            print("\nInterrupted.", file=sys.stderr, flush=True)
         return INTERRUPTED
     except ModuleNotFoundError as error:
         print(
@@ -58,15 +62,37 @@ def main(arguments: Sequence[str]) -> int:
         return _failure(error)
 
 
+def _end_by_signals() -> None:
+    """From now on SIGTERM and SIGHUP end the command as Ctrl-C does: everything it made for the time being goes."""
+    from fedmatch_tf.runs.interrupts import endings
+
+    for number in endings():
+        signal.signal(number, signal.default_int_handler)
+
+
+def _is_lack_of_memory(error: Exception) -> bool:
+    """Python, NumPy and the system have different words for it; a thread needs memory, too."""
+    no_thread = isinstance(error, RuntimeError) and "can't start new thread" in str(error)
+    return isinstance(error, MemoryError) or no_thread or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+
+
 def _failure(error: Exception) -> int:
     """Says what went wrong; a traceback only for our own defects."""
-    from data.errors import DataError
+    from data.errors import DataError, printable
     from fedmatch_tf.config import ConfigError
     from fedmatch_tf.config.program import short_program
     from fedmatch_tf.simulation.tasks import TrainingError
 
+    if _is_lack_of_memory(error):
+        what = " ".join(str(error).split())[:200] or type(error).__name__
+        print(
+            f"{short_program()}: error: this machine has too little memory for what was asked for ({what}). A smaller "
+            f"--image-size, smaller batches, fewer --workers or --threads-per-worker need less",
+            file=sys.stderr,
+        )
+        return FAILED
     if isinstance(error, (ConfigError, DataError, OSError, TrainingError)):
-        print(f"{short_program()}: error: {error}", file=sys.stderr)
+        print(f"{short_program()}: error: {printable(str(error))}", file=sys.stderr)
         bad_path = isinstance(error, OSError) and error.errno in BAD_PATH
         return BAD_INPUT if bad_path or isinstance(error, (ConfigError, DataError)) else FAILED
     traceback.print_exception(type(error), error, error.__traceback__)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Callable, NoReturn
 
+from data.errors import printable, short
 from fedmatch_tf import __version__
 from fedmatch_tf.config import (
     WHAT,
@@ -157,9 +158,15 @@ def _say_without_effect(config: Config, given: dict[str, Any]) -> None:
         print(f"{short_program()}: note: {text}", file=sys.stderr)
 
 
+_LONGEST = 1000  # characters of a message: argparse quotes what it got in full
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        print(f"{short_program()}: error: {message.replace('argument ', '', 1)}", file=sys.stderr)
+        text = printable(message.replace("argument ", "", 1))
+        if len(text) > _LONGEST:
+            text = f"{text[:_LONGEST]}... ({len(text)} characters)"
+        print(f"{short_program()}: error: {text}", file=sys.stderr)
         print(f"`{program()} --help` lists every flag", file=sys.stderr)
         sys.exit(2)
 
@@ -219,7 +226,7 @@ def _build() -> argparse.ArgumentParser:
 
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= 4 and 1 <= int(text) <= 1000):
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1 to 1000, received {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 to 1000, received {short(text)}")
     return int(text)
 
 

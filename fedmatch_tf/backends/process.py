@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from multiprocessing import connection, resource_tracker
 from typing import Any
 
@@ -91,7 +91,8 @@ class ProcessBackend(Pool[_Slot]):
         )
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            slot.process.start()
+            with _undisturbed():  # one that is half started would complain
+                slot.process.start()
         finally:
             theirs.close()
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
@@ -169,6 +170,25 @@ def _cause_of_death(exit_code: int | None) -> str:
         return f"ended with exit code {exit_code}"
     name = signal.Signals(-exit_code).name
     return f"was killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Signals to end are heard at the end of it."""
+    heard: list[int] = []
+    in_main = threading.current_thread() is threading.main_thread()  # others have no say in signals
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if in_main else ()
+    before = {number: signal.getsignal(number) for number in numbers}
+    ours = {number: handler for number, handler in before.items() if callable(handler)}
+    for number in ours:
+        signal.signal(number, lambda number, _: heard.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in ours.items():
+            signal.signal(number, handler)
+    if heard:
+        signal.raise_signal(heard[0])
 
 
 def _serve(pipe: connection.Connection, environment: Mapping[str, str], make_worker: Callable[[], Any]) -> None:

@@ -23,6 +23,8 @@ from fedmatch_tf.config.rules import (
     PROBABILITY,
     SEED,
     SHARE,
+    THREADS,
+    WORKERS,
     ConfigError,
     Setting,
     check_together,
@@ -286,7 +288,7 @@ class Config:
         int,
         MACHINE,
         "CPU worker processes; unset: what fits this machine's cores",
-        rule=POSITIVE,
+        rule=WORKERS,
         optional=True,
         **WORKED_ON,
     )
@@ -294,7 +296,7 @@ class Config:
         int,
         MACHINE,
         "threads of a CPU worker, on which results may depend; unset: what fits this machine's cores",
-        rule=POSITIVE,
+        rule=THREADS,
         optional=True,
         of_machine=True,
     )

@@ -54,6 +54,8 @@ BELOW_ONE = Rule("0 or greater and below 1", lambda value: 0 <= value < 1)
 PROBABILITY = Rule("between 0 and 1", lambda value: 0 <= value <= 1)
 ABOVE_ONE = Rule("greater than 1", lambda value: value > 1)
 IMAGE_SIZE = Rule("from 8 to 1024", lambda value: 8 <= value <= 1024)
+WORKERS = Rule("from 1 to 4096", lambda value: 1 <= value <= 4096)
+THREADS = Rule("from 1 to 1024", lambda value: 1 <= value <= 1024)
 SEED = Rule("between 0 and 4294967295", lambda value: 0 <= value < 2**32)
 ADDRESS = Rule("auto or host:port", lambda text: text == "auto" or _is_address(text))
 NETWORK = Rule(

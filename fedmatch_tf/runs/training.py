@@ -131,7 +131,7 @@ def _train_rounds(run: Run, backend: Backend, display: RoundDisplay, on_round: O
 def _cause(error: BaseException) -> str:
     """Why a run stopped, for stopped.txt."""
     if isinstance(error, KeyboardInterrupt):
-        return "Ctrl-C or SIGTERM"
+        return "Ctrl-C, SIGTERM or SIGHUP"
     told = isinstance(error, (ConfigError, DataError, TrainingError))
     return f"{error}\n" if told else f"{type(error).__name__}: {error}\n"
 

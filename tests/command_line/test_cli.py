@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import signal
 import subprocess
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import main
 from data.manifest import read_manifest
 from fedmatch_tf.config import flag, settings
 from parser import parse
@@ -181,6 +184,70 @@ def test_an_interrupt_exits_with_130_and_leaves_nothing(tmp_path: Path) -> None:
     assert "Interrupted" in errors
     assert "Traceback" not in errors
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_while_workers_start_ends_as_ctrl_c_does(number: signal.Signals, tmp_path: Path) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    command = [sys.executable, str(ROOT / "main.py"), "--task", "lc-biid-digits", "--arch", "alexnet"]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(temporary)}
+    )
+    while process.poll() is None and not list(temporary.glob("fedmatch*")):
+        time.sleep(0.01)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "Interrupted." in errors
+    assert "Traceback" not in errors
+    assert list(temporary.iterdir()) == []
+
+
+def test_nohup_is_heeded(tmp_path: Path) -> None:
+    command = (
+        f"trap '' HUP; exec {sys.executable} {ROOT / 'main.py'} --work-type gen_data --task lc-biid-digits --quiet"
+    )
+    process = subprocess.Popen(["bash", "-c", command], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None:
+        process.send_signal(signal.SIGHUP)
+        time.sleep(0.05)
+    assert process.returncode == 0, process.communicate()[1]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("--lr=" + "9" * 5000, "--lr: expected a finite number"),
+        ("--num-rounds=" + "9" * 4000, "--num-rounds: expected a whole number below 2^53, received a whole number of"),
+        ("--task=" + "x" * 5000, "received 'xxxxx"),
+        ("--model=\x1b[31m", "invalid choice"),
+        ("--workers=100000", "--workers: expected a whole number from 1 to 4096, received 100000"),
+        ("--threads-per-worker=5000", "--threads-per-worker: expected a whole number from 1 to 1024, received 5000"),
+        ("--image-size=99999", "--image-size: expected a whole number from 8 to 1024, received 99999"),
+    ],
+    ids=["long number", "long count", "long task", "escape", "workers", "threads", "image size"],
+)
+def test_a_long_or_odd_value_is_quoted_short_and_harmless(given: str, message: str, tmp_path: Path) -> None:
+    result = run_main("--task=lc-biid-digits", given, cwd=tmp_path)
+    assert result.returncode == 2
+    assert len(result.stderr) < 1500, len(result.stderr)
+    assert "\x1b" not in result.stderr
+    assert "Traceback" not in result.stderr
+    if "invalid" not in message:
+        assert message in result.stderr
+
+
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError("9 GB"), RuntimeError("can't start new thread"), OSError(errno.ENOMEM, "Cannot allocate memory")],
+)
+def test_too_little_memory_is_no_defect(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main._failure(error) == 1
+    told = capsys.readouterr().err
+    assert "too little memory for what was asked for" in told
+    assert "--image-size" in told
+    assert "Traceback" not in told
 
 
 def test_own_images_in_a_folder_become_partitions(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import signal
 import sys
 import traceback
@@ -42,6 +43,9 @@ def main(arguments: Sequence[str]) -> int:
         from fedmatch_tf.backends.environment import set_variables
         from parser import parse
 
+        for stream in (sys.stdout, sys.stderr):  # what a terminal can't show is shown as an escape
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
         _end_by_signals()
         set_variables()
         return _run(parse(arguments))

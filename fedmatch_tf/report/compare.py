@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from matplotlib.figure import Figure
 
 from data import untrusted
-from data.errors import DataError
+from data.errors import DataError, printable, short
 from fedmatch_tf.config import ConfigError, make_config, settings
 from fedmatch_tf.report import page, plots, results
 from fedmatch_tf.report.results import Result
@@ -129,13 +129,14 @@ def compare(patterns: Sequence[str], official: Path, output: Path) -> Path:
         tables += [clients_table(ours, theirs), *(settings_table(result, theirs) for result in ours)]
     rounds, task = len(theirs.accuracy), theirs.options.get("task")
     others = sorted({result.name for result in ours if theirs.options and result.settings["task"] != task})
+    where = printable(theirs.folder)
     warning = (
         f" Of another task than the original's, so that verdicts mean little: {', '.join(others)}." if others else ""
     )
     partial = [f"{result.name} ({result.remark})" for result in ours if result.state != results.FINISHED]
     warning += f" Not finished: {', '.join(partial)}." if partial else ""
     lead = (
-        f"{len(ours)} of our runs beside {theirs.folder} ({rounds} rounds). Verdicts are on means over the rounds that "
+        f"{len(ours)} of our runs beside {where} ({rounds} rounds). Verdicts are on means over the rounds that "
         f"both have. The original does not fix its choice of clients, so its own runs differ, too; "
         f"and it counts a client's first visit against another client's weights, which shows in S2C.{warning}"
     )
@@ -201,7 +202,7 @@ def clients_table(ours: Sequence[Result], theirs: Original) -> Table:
     rows = []
     for folder in (theirs.folder, *(result.folder for result in ours)):
         clients = (theirs if folder == theirs.folder else read_original(Path(folder))).clients
-        cells = [Path(folder).name, str(len(clients))]
+        cells = [printable(Path(folder).name), str(len(clients))]
         for name in ("valid_loss", "valid_acc", "test_acc"):
             values = [value for client in clients.values() for value in client[name]]
             cells.append(f"{math.fsum(values) / len(values):.4g}" if values else "")
@@ -219,14 +220,12 @@ def settings_table(result: Result, theirs: Original) -> Table:
     for name in COMPARED:
         mine, other = result.settings[name], theirs.options.get(settings()[name].original or name, "")
         paper = getattr(of_paper, name) if of_paper else ""
-        same = (
-            isinstance(mine, (int, float))
-            and isinstance(other, (int, float))
-            and math.isclose(mine, other, rel_tol=1e-6)
-        )
-        equal = same or mine == other
+        numbers = all(isinstance(value, (int, float)) and abs(value) < 1e300 for value in (mine, other))
+        equal = mine == other or (numbers and math.isclose(mine, other, rel_tol=1e-6))
         if not equal or (paper not in ("", mine) and name not in ("model", "arch", "seed")):
-            rows.append([name.replace("_", "-"), str(paper), str(other)[:200], str(mine)])
+            rows.append(
+                [name.replace("_", "-"), str(paper), other if isinstance(other, str) else short(other), str(mine)]
+            )
     name = f"settings-{plots.file_name(result.name)}"
     return Table(name, f"Settings that differ: {result.name}", ["setting", "paper", "original", "ours"], rows)
 

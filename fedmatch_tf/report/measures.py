@@ -145,6 +145,6 @@ def _figures(measured: Measured) -> Iterator[tuple[str, str, Figure]]:
     yield (
         "confusion",
         title,
-        plots.matrix(title, measured.confusion, "predicted", "truth", "images", measured.class_names),
+        plots.confusion(title, measured.confusion, measured.class_names, "images"),
     )
     yield "reliability", "Reliability: a calibrated model lies on the diagonal", plots.reliability(measured.calibration)

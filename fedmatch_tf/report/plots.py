@@ -218,7 +218,7 @@ def matrix(title: str, values: np.ndarray, x: str, y: str, what: str, names: Seq
     axes.set_ylabel(y)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(integer=True))
-    if names is not None:
+    if names is not None and len(names) <= MOST_NAMES:
         axes.set_xticks(range(len(names)), [_plain(name) for name in names], rotation=45, ha="right", fontsize=8)
         if values.shape[0] == len(names):
             axes.set_yticks(range(len(names)), [_plain(name) for name in names], fontsize=8)
@@ -255,7 +255,20 @@ def _confusion(label: str, content: Mapping[str, Any]) -> Figure | None:
     if checked is None or checked[0].shape[0] != checked[0].shape[1]:
         return None
     title = f"Confusion matrix of the final global model, {label}"
-    return matrix(title, checked[0], "predicted", "truth", "test examples", checked[1])
+    return confusion(title, *checked, "test examples")
+
+
+MOST_NAMES = 50  # classes that can be read
+
+
+def confusion(title: str, values: np.ndarray, names: Sequence[str], what: str) -> Figure:
+    """A confusion matrix; of many classes, those with the most mistakes, predicted as each other."""
+    if len(names) > MOST_NAMES:
+        wrong = values.sum(axis=0) + values.sum(axis=1) - 2 * np.diag(values)
+        chosen = np.sort(np.argsort(-wrong, kind="stable")[:MOST_NAMES])
+        title = f"{title}: the {MOST_NAMES} of {len(names):,} classes with the most mistakes"
+        values, names = values[np.ix_(chosen, chosen)], [names[number] for number in chosen]
+    return matrix(title, values, "predicted", "truth", what, names)
 
 
 def _classes(label: str, content: Mapping[str, Any]) -> Figure | None:

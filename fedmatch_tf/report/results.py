@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from data import untrusted
-from data.errors import short
+from data.errors import printable, short
 from fedmatch_tf.config import MODELS, ConfigError, settings
 from fedmatch_tf.config.resume import OF_MACHINE, recorded_config
 
@@ -32,8 +32,8 @@ class Result(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The folder's name."""
-        return Path(self.folder).name
+        """The folder's name, as it can be shown."""
+        return printable(Path(self.folder).name)
 
 
 class Group(NamedTuple):
@@ -58,7 +58,13 @@ def find(patterns: Sequence[str]) -> list[Result]:
             raise ConfigError(f"--runs: expected folders of runs, such as outputs/logs/*; found none at {pattern}")
         for path in matches:
             folders.setdefault(Path(path).resolve(), path)
-    return _mark_repeated([read(Path(path)) for path in sorted(folders.values())])
+    found = [read(Path(path)) for path in sorted(folders.values())]
+    if not any(result.settings for result in found):
+        raise ConfigError(
+            f"--runs: expected folders of runs, such as outputs/logs/*; none of the {len(found)} found is one: "
+            f"{found[0].folder}: {found[0].remark}"
+        )
+    return _mark_repeated(found)
 
 
 def _mark_repeated(results: Sequence[Result]) -> list[Result]:

@@ -141,5 +141,6 @@ _LATEX = {
 
 
 def escape_latex(text: str) -> str:
-    """The text as LaTeX prints it."""
-    return "".join(_LATEX.get(letter, letter) for letter in text)
+    """The text as LaTeX prints it; behind a line's end, [ and * would be orders."""
+    shield = "{}" if text.lstrip().startswith(("[", "*")) else ""
+    return shield + "".join(_LATEX.get(letter, letter) for letter in text)

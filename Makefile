@@ -45,10 +45,12 @@ results: .venv/.run
 	$(PY) main.py --work-type reproduce --experiment evidence
 
 # The first base up to Python 3.11, the second from 3.12 on; BASE=requirements-current.txt chooses the second by hand.
+# LOCKED=1 installs exactly the files whose hashes are in the base's lock file, transitive ones too.
 .venv/.run: requirements.txt requirements-current.txt tools/venv.sh
 	@test -x $(PY) || sh tools/venv.sh
 	@base=$${BASE:-$$($(PY) -c "import sys; print('requirements-current.txt' if sys.version_info >= (3, 12) else 'requirements.txt')")} && \
-	echo "Installing $$base (TensorFlow is large: a minute or two the first time)" && $(PIP) -r $$base
+	if [ -n "$(LOCKED)" ]; then base="--require-hashes -r $${base%.txt}.lock.txt"; else base="-r $$base"; fi && \
+	echo "Installing $${base##* } (TensorFlow is large: a minute or two the first time)" && $(PIP) $$base
 	@touch $@
 
 .venv/.dev: .venv/.run requirements-dev.txt

@@ -43,6 +43,17 @@ def test_an_installation_takes_the_base_of_its_python(python: str) -> None:
     assert len(pins(listed)) >= 10
 
 
+@pytest.mark.parametrize("name", ["requirements", "requirements-current"])
+def test_a_lock_file_has_every_pin_and_hashes_for_all(name: str) -> None:
+    lock = (ROOT / f"{name}.lock.txt").read_text()
+    entries = re.split(r"\n(?=[a-z])", lock.split("\n", 2)[2])
+    assert all("--hash=sha256:" in entry for entry in entries)
+    locked = {entry.split(" ")[0] for entry in entries}
+    pins = [line for line in (ROOT / f"{name}.txt").read_text().splitlines() if not line.startswith("#")]
+    assert {line.split(";")[0].strip() for line in pins} <= locked
+    assert len(locked) > 2 * len(pins)  # and what they need
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_installed_command_works_from_anywhere(tmp_path: Path) -> None:

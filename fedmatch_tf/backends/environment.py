@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import sys
@@ -102,6 +103,17 @@ def prepare(threads: int | None = None, gpu_memory: int | None = None) -> None:
         grow_memory()
     else:
         limit_memory(tf.config, gpu_memory)
+
+
+def keep_memory() -> None:
+    """What large arrays leave is kept for the next ones, instead of going back to the system and being cleared anew."""
+    with suppress(OSError, AttributeError):  # another C library than glibc
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_MMAP_THRESHOLD, 2**30)
+        mallopt(_TRIM_THRESHOLD, 2**31 - 1)
+
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 
 
 def check_keras(tf: Any) -> None:

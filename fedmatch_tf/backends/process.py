@@ -21,6 +21,7 @@ from multiprocessing import connection, resource_tracker
 from typing import Any
 
 from fedmatch_tf.backends import sharing, temporary
+from fedmatch_tf.backends.environment import keep_memory
 from fedmatch_tf.backends.failure import Failure
 from fedmatch_tf.backends.pool import Done, Pool, Ready, Slot
 
@@ -196,6 +197,7 @@ def _serve(pipe: connection.Connection, environment: Mapping[str, str], make_wor
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     faulthandler.enable()
+    keep_memory()
     _end_with_parent()
     try:
         worker = make_worker()

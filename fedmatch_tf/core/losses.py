@@ -38,14 +38,9 @@ def l1(psis: Sequence[tf.Tensor]) -> tf.Tensor:
     return tf.add_n([tf.reduce_sum(tf.abs(psi)) for psi in psis])
 
 
-def l2_towards_sigma(sigmas: Sequence[tf.Tensor], psis: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Sum of (sigma - psi)^2 over all kernels."""
-    return tf.add_n([tf.reduce_sum(tf.square(sigma - psi)) for sigma, psi in zip(sigmas, psis)])
-
-
-def weight_decay(variables: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Sum of squares over all kernels."""
-    return tf.add_n([tf.reduce_sum(tf.square(variable)) for variable in variables])
+def sum_of_squares(kernels: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Sum of squares over all kernels: weight decay, or with sigma - psi the L2 term of eq. 5."""
+    return 2 * tf.add_n([tf.nn.l2_loss(kernel) for kernel in kernels])
 
 
 def tsa_threshold(share_done: tf.Tensor, num_classes: int) -> tf.Tensor:

@@ -78,7 +78,7 @@ class FedMatch:
             probs = self._model(scaled(x_labeled), training=training)
             loss = self._config.lambda_s * losses.cross_entropy(y_labeled, probs)
             if self._config.wd:
-                loss += self._config.wd * losses.weight_decay(self._sigmas)
+                loss += self._config.wd * losses.sum_of_squares(self._sigmas)
         descend(self._sigmas, gradients(tape, loss, self._sigmas, self._config.precision), lr)
         return loss
 
@@ -100,14 +100,20 @@ class FedMatch:
         return Terms(loss, icc, pseudo_ce, kept, pseudo_labels, icc_loss, pseudo_loss)
 
     def _penalties_and_gradients(self) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        """The last two terms of eq. 5 and their gradients; none without a psi."""
+        """The last two terms of eq. 5 and their gradients; none without a psi.
+
+        They look at every weight in every step, so the gradients are written out: a tape would take twice as long.
+        """
         config = self._config
         if not self._psis:
             return tf.constant(0.0), []
-        with tf.GradientTape() as tape:
-            penalty = config.lambda_l1 * losses.l1(self._psis)
-            penalty += config.lambda_l2 * losses.l2_towards_sigma(self._sigmas, self._psis)
-        return penalty, tape.gradient(penalty, self._psis)
+        differences = [sigma - psi for sigma, psi in zip(self._sigmas, self._psis)]
+        penalty = config.lambda_l1 * losses.l1(self._psis) + config.lambda_l2 * losses.sum_of_squares(differences)
+        gradients = [
+            config.lambda_l1 * tf.sign(psi) - 2 * config.lambda_l2 * difference
+            for psi, difference in zip(self._psis, differences)
+        ]
+        return penalty, gradients
 
     def _consistency_step(
         self, x: tf.Tensor, helper_probs: tf.Tensor, labels: tf.Tensor, kept: tf.Tensor, seed: tf.Tensor, lr: tf.Tensor

@@ -136,5 +136,5 @@ class JointLearner:
         if proximal and self._mu:
             penalty += self._mu * losses.proximal(self._theta, self._received)
         if self.config.wd:
-            penalty += self.config.wd * losses.weight_decay(self._theta)
+            penalty += self.config.wd * losses.sum_of_squares(self._theta)
         return penalty

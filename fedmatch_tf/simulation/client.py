@@ -28,6 +28,8 @@ from fedmatch_tf.simulation.batches import batches, check_finite, check_result, 
 from fedmatch_tf.simulation.evaluation import Evaluation
 from fedmatch_tf.simulation.tasks import ClientResult, ClientTask, EvalTask, LabeledAcc, Step, client_model, name_of
 
+AS_RECEIVED = np.zeros(0, np.float32)  # stands for a sigma that was not trained; crew.py puts it back
+
 
 class Client:
     """What a process needs to run any client: one model, its compiled steps, the algorithm, evaluation."""
@@ -79,6 +81,8 @@ class Client:
         upload = self._algorithm.upload(trained, received)
         embedding = self._evaluation.embed(upload.params.theta(), self._probe) if self._algorithm.embeds else None
         num_labeled = 0 if data.labeled is None else len(data.labeled)
+        if upload.params.sigma is received.sigma:  # the server has it: it need not cross
+            upload = upload._replace(params=upload.params._replace(sigma=AS_RECEIVED))
         return Update(client, upload, num_labeled + len(data.unlabeled), embedding)
 
     def _helper_probs(self, broadcast: Broadcast, unlabeled: Examples) -> np.ndarray:

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from fedmatch_tf.config import Config
+from fedmatch_tf.core.params import Params
 from fedmatch_tf.simulation import scoring
 from fedmatch_tf.simulation.scoring import Scores
 from fedmatch_tf.simulation.tasks import (
@@ -49,6 +50,15 @@ class ToScore(NamedTuple):
     key: ModelKey
     theta: np.ndarray  # float32 [n]
     splits: tuple[Split, ...]
+
+
+def _with_sigma(result: ClientResult, received: np.ndarray) -> ClientResult:
+    """The result with the sigma that its client received, if that did not come back: it was not trained."""
+    upload = result.update.upload
+    if len(upload.params.sigma):
+        return result
+    upload = upload._replace(params=upload.params._replace(sigma=received))
+    return result._replace(update=result.update._replace(upload=upload))
 
 
 class _Agenda:
@@ -96,7 +106,14 @@ class Crew:
 
     def train_clients(self, round_num: int, tasks: Iterable[ClientTask]) -> list[ClientResult]:
         """The clients' results, sorted by client; the scores of their models are among those of the next `score`."""
-        agenda = _Agenda(tasks, self._config.clients_per_round % (self._config.workers or 1))
+        sent: dict[int, Params] = {}
+
+        def remembered() -> Iterator[ClientTask]:
+            for task in tasks:
+                sent[task.client] = task.broadcast.params
+                yield task
+
+        agenda = _Agenda(remembered(), self._config.clients_per_round % (self._config.workers or 1))
         trained = []
         for result in self._backend.map(agenda):
             if isinstance(result, EvalResult):
@@ -104,7 +121,7 @@ class Crew:
                 continue
             self._scored += result.scored
             agenda.add(self._left_to_others(round_num, result))
-            trained.append(result._replace(theta=None))
+            trained.append(_with_sigma(result._replace(theta=None), sent[result.client].sigma))
         self._unscored = agenda.rest()
         return sorted(trained, key=lambda result: result.client)
 

@@ -52,8 +52,8 @@ def test_penalties_add_up_over_all_kernels() -> None:
     sigmas = [tf.constant([1.0, 2.0]), tf.constant([[3.0]])]
     psis = [tf.constant([0.5, -1.0]), tf.constant([[1.0]])]
     assert float(losses.l1(psis)) == 2.5
-    assert float(losses.l2_towards_sigma(sigmas, psis)) == 0.25 + 9 + 4
-    assert float(losses.weight_decay(sigmas)) == 14
+    assert float(losses.sum_of_squares([sigma - psi for sigma, psi in zip(sigmas, psis)])) == 0.25 + 9 + 4
+    assert float(losses.sum_of_squares(sigmas)) == 14
 
 
 def test_the_gradient_of_the_inter_client_term_is_minus_the_ratio_of_helper_to_own() -> None:

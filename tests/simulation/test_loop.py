@@ -14,6 +14,7 @@ from fedmatch_tf.algorithms.algorithm import Update, make_algorithm
 from fedmatch_tf.config import Config, make_config
 from fedmatch_tf.core.params import Params
 from fedmatch_tf.simulation import loop, scoring, server
+from fedmatch_tf.simulation.client import AS_RECEIVED
 from fedmatch_tf.simulation.tasks import (
     GLOBAL,
     SERVER,
@@ -105,6 +106,30 @@ def test_clients_that_hold_more_are_trained_first_and_nothing_depends_on_it() ->
     for (one, _), (other, _) in zip(plain, sized):
         assert one._replace(seconds=0) == other._replace(seconds=0)
     np.testing.assert_array_equal(plain[-1][1].params.psi, sized[-1][1].params.psi)
+
+
+class WithoutSigma(Arithmetic):
+    """Sends no sigma back, as clients do that did not train it."""
+
+    def run(self, task: Any) -> Any:
+        result = super().run(task)
+        if isinstance(task, ClientTask):
+            upload = result.update.upload
+            upload = upload._replace(params=upload.params._replace(sigma=AS_RECEIVED))
+            return result._replace(update=result.update._replace(upload=upload))
+        return result
+
+
+def test_a_sigma_that_did_not_come_back_is_the_one_that_was_sent() -> None:
+    config = replace(LC, task="ls-biid-c10", num_epochs_server=1, batch_size_server=9, num_rounds=3)
+    store, backend = MemoryStore(), WithoutSigma(config)
+    start = server.initial_state(config, Params(np.zeros(3, np.float32), np.zeros(3, np.float32)))
+    for number, (_, state) in enumerate(loop.run(config, start, backend, store), start=1):
+        np.testing.assert_array_equal(state.params.sigma, [10 * number] * 3)  # the server's epochs
+        for client in range(3):
+            held = store.get(client)
+            assert held is not None
+            np.testing.assert_array_equal(held.params.sigma, [10 * number] * 3)
 
 
 def test_labels_at_client_averages_sigma_and_psi_apart() -> None:

@@ -1,28 +1,35 @@
 # make demo | test | lint | bench | results. Each makes .venv on first use; see tools/venv.sh for the choice of Python.
-PY := .venv/bin/python
+VENV ?= .venv
+PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install -qq --disable-pip-version-check
 
-.PHONY: demo test lint bench results format clean
+.PHONY: demo test test-current lint bench results format clean
 
-demo: .venv/.run
+demo: $(VENV)/.run
 	$(PY) main.py --task lc-biid-digits --model fedmatch --arch alexnet --num-rounds 12 --frac-clients 0.5 --lr 5e-3
 
 # Tests marked slow (the original's traces through the command line) are left to .ci/run: make test MARK=
 MARK ?= not slow
-test: .venv/.dev
+test: $(VENV)/.dev
 	$(PY) -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "$(MARK)" $(ARGS)
 
-lint: .venv/.dev
+# A quick set of tests on the second base, in an environment of its own; needs Python 3.12 or 3.13.
+QUICK := tests/core tests/learners tests/trained tests/test_fidelity.py tests/backends/test_machine.py \
+	tests/data/test_augment.py tests/data/test_transforms.py tests/runs/test_training.py
+test-current:
+	NEWEST=1 $(MAKE) test VENV=.venv-current ARGS="$(QUICK) $(ARGS)"
+
+lint: $(VENV)/.dev
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 
-format: .venv/.dev
+format: $(VENV)/.dev
 	$(PY) -m ruff format .
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
-bench: .venv/.run
+bench: $(VENV)/.run
 	$(PY) -m benchmarks.round --arch resnet9 --task lc-biid-c10
 	$(PY) -m benchmarks.round --arch resnet9 --task ls-biid-c10
 	$(PY) -m benchmarks.round --arch alexnet --task lc-biid-c10 --rounds 3 --together 3 --part 1
@@ -41,21 +48,21 @@ bench: .venv/.run
 	$(PY) -m benchmarks.transfer
 
 # Runs whose records are missing in results/ (hours: --list says how many), then docs/RESULTS.md. Goes on where it stopped.
-results: .venv/.run
+results: $(VENV)/.run
 	$(PY) main.py --work-type reproduce --experiment evidence
 
 # The first base up to Python 3.11, the second from 3.12 on; BASE=requirements-current.txt chooses the second by hand.
 # LOCKED=1 installs exactly the files whose hashes are in the base's lock file, transitive ones too.
-.venv/.run: requirements.txt requirements-current.txt tools/venv.sh
-	@test -x $(PY) || sh tools/venv.sh
+$(VENV)/.run: requirements.txt requirements-current.txt tools/venv.sh
+	@test -x $(PY) || VENV=$(VENV) sh tools/venv.sh
 	@base=$${BASE:-$$($(PY) -c "import sys; print('requirements-current.txt' if sys.version_info >= (3, 12) else 'requirements.txt')")} && \
 	if [ -n "$(LOCKED)" ]; then base="--require-hashes -r $${base%.txt}.lock.txt"; else base="-r $$base"; fi && \
 	echo "Installing $${base##* } (TensorFlow is large: a minute or two the first time)" && $(PIP) $$base
 	@touch $@
 
-.venv/.dev: .venv/.run requirements-dev.txt
+$(VENV)/.dev: $(VENV)/.run requirements-dev.txt
 	@$(PIP) -r requirements-dev.txt
 	@touch $@
 
 clean:
-	rm -rf .venv .tools .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-current .tools .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Makes .venv with Python 3.11, 3.10 or 3.9 (the first base), or else with 3.12 or 3.13 (the second): one that is
 # installed, or, if there is none, 3.11 fetched by uv. PYTHON=/path/to/python make test  chooses one by hand.
+# VENV=.venv-current names another folder, NEWEST=1 takes the second base only.
 set -eu
 
 between() {  # candidate, lowest, highest: runs it, as a version manager may list a Python that does not start
@@ -13,8 +14,8 @@ PY
 }
 
 make_with() {
-    echo "Making .venv with $("$1" --version)"
-    exec "$1" -m venv --clear .venv
+    echo "Making ${VENV:-.venv} with $("$1" --version)"
+    exec "$1" -m venv --clear "${VENV:-.venv}"
 }
 
 if [ -n "${PYTHON:-}" ]; then
@@ -24,6 +25,7 @@ if [ -n "${PYTHON:-}" ]; then
 fi
 
 versions="${HOME:-}/.pyenv/versions"
+[ -n "${NEWEST:-}" ] ||  # NEWEST=1: the second base only
 for candidate in python3.11 python3.10 python3.9 python3 python "$versions"/3.11.*/bin/python "$versions"/3.10.*/bin/python; do
     if between "$candidate" 9 11; then make_with "$candidate"; fi
 done
@@ -31,6 +33,10 @@ for candidate in python3.12 python3.13 python3 python "$versions"/3.12.*/bin/pyt
     if between "$candidate" 12 13; then make_with "$candidate"; fi
 done
 
+if [ -n "${NEWEST:-}" ]; then
+    echo "No Python 3.12 or 3.13 found" >&2
+    exit 1
+fi
 echo "No Python 3.9 to 3.13 found; fetching 3.11 with uv"
 uv=$(command -v uv || true)
 if [ -z "$uv" ]; then

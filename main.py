@@ -112,7 +112,7 @@ def _run(command: Command) -> int:
     if command.config is not None and command.work_type == "gen_data":
         return gen_data(command.config, command.force, command.quiet, progress)
     if command.work_type == "train":
-        return train(command)
+        return train(command) if command.seeds is None else train_seeds(command, progress)
     if command.work_type == "reproduce":
         return reproduce(command, progress)
     if command.run is not None:
@@ -140,8 +140,26 @@ def train(command: Command) -> int:
         assert command.config is not None
         result = fedmatch_tf.train(command.config, progress=shown)
     print(result)
-    folder, here = result.folder, Path.cwd()
-    print(folder.relative_to(here) if here in folder.parents else folder)
+    print(_from_here(result.folder))
+    return DONE
+
+
+def _from_here(folder: Path) -> Path:
+    """Its path from this directory, if it lies below it."""
+    folder, here = folder.absolute(), Path.cwd()
+    return folder.relative_to(here) if here in folder.parents else folder
+
+
+def train_seeds(command: Command, progress: Progress) -> int:
+    """Trains one run per seed; prints mean and deviation, and the folders last."""
+    from fedmatch_tf.report import seeds
+
+    assert command.config is not None
+    assert command.seeds is not None
+    trained = seeds.train_seeds(command.config, command.seeds, set(command.given), command.quiet, progress)
+    print(trained.text)
+    for folder in trained.folders:
+        print(_from_here(folder))
     return DONE
 
 
@@ -170,16 +188,20 @@ def use_model(command: Command, progress: Progress) -> int:
 
 def reproduce(command: Command, progress: Progress) -> int:
     """Lists experiments, prints their commands, or runs one and reports on it."""
+    from fedmatch_tf.config.program import short_program
     from fedmatch_tf.report import reproduce as reproduction
 
+    name, seeds = command.experiment or "", command.seeds or reproduction.DEFAULT_SEEDS
     if command.list_experiments:
-        print(reproduction.list_experiments(command.seeds, command.given))
+        print(reproduction.list_experiments(seeds, command.given))
     elif command.dry_run:
-        for config in reproduction.plan(command.experiment or "", command.seeds, command.given):
+        planned = reproduction.plan(name, seeds, command.given)
+        for note in planned.notes:
+            print(f"{short_program()}: note: {note}", file=sys.stderr)
+        for config in planned.configs:
             print(reproduction.command(config))
     else:
-        name = command.experiment or ""
-        print(reproduction.reproduce(name, command.seeds, command.given, command.quiet, progress))
+        print(reproduction.reproduce(name, seeds, command.given, command.quiet, progress))
     return DONE
 
 

@@ -39,7 +39,7 @@ class Command:
     resume: str | None
     given: dict[str, Any]  # the settings that were given, by name
     experiment: str | None  # reproduce
-    seeds: int
+    seeds: tuple[int, ...] | None  # train, reproduce: one run each
     list_experiments: bool
     dry_run: bool
     runs: tuple[str, ...]  # report, compare
@@ -60,8 +60,9 @@ def parse(arguments: Sequence[str]) -> Command:
     runs, official = tuple(given.pop("runs")), given.pop("official")
     of_model = {name: given.pop(name) for name in ("run", "images", "output", "to")}
     config = None
-    if work_type != "reproduce" and (dry_run or seeds is not None):
-        parser.error("--dry-run and --seeds: are for --work-type reproduce")
+    if work_type != "reproduce" and dry_run:
+        parser.error("--dry-run: is for --work-type reproduce")
+    _check_seeds(parser, work_type, seeds, resume, given)
     _check_work(parser, work_type, experiment, listing, runs, official, given)
     _check_model_work(parser, work_type, of_model, given)
     if resume is not None and work_type != "train":
@@ -82,7 +83,7 @@ def parse(arguments: Sequence[str]) -> Command:
         resume,
         given,
         experiment,
-        seeds or 3,
+        seeds,
         listing,
         dry_run,
         runs,
@@ -92,6 +93,24 @@ def parse(arguments: Sequence[str]) -> Command:
         of_model["output"],
         of_model["to"],
     )
+
+
+def _check_seeds(
+    parser: argparse.ArgumentParser,
+    work_type: str,
+    seeds: tuple[int, ...] | None,
+    resume: str | None,
+    given: dict[str, Any],
+) -> None:
+    """Several seeds are several runs, which only two kinds of work make."""
+    if seeds is None:
+        return
+    if work_type not in ("train", "reproduce"):
+        parser.error(f"--seeds: is for training and --work-type reproduce, received --work-type {work_type}")
+    if "seed" in given and work_type == "train":
+        parser.error("--seeds: expected it or --seed, received both")
+    if resume is not None:
+        parser.error("--seeds: --resume goes on with one run; give the first command again to go on with all")
 
 
 def _check_work(
@@ -205,7 +224,13 @@ def _build() -> argparse.ArgumentParser:
     other.add_argument("--resume", metavar="RUN", help="go on with the run in this folder")
     other.add_argument("--force", action="store_true", help="gen_data: replace partitions made with other settings")
     other.add_argument("--experiment", metavar="NAME", help="reproduce: a table or figure of the paper")
-    other.add_argument("--seeds", type=_count, metavar="N", help="reproduce: seeds 1 to N; default: 3")
+    other.add_argument(
+        "--seeds",
+        type=_seeds,
+        metavar="N|1,2,5",
+        help="train, reproduce: one run for each of the seeds 1 to N, or of a list; then mean and deviation. "
+        "The same command again goes on where it stopped. unset: --seed alone, for reproduce 3",
+    )
     other.add_argument("--list", action="store_true", help="reproduce: the experiments and what they cost")
     other.add_argument("--dry-run", action="store_true", help="reproduce: print the commands only")
     other.add_argument("--runs", nargs="+", default=[], metavar="GLOB", help="report, compare: folders of runs")
@@ -224,10 +249,21 @@ def _build() -> argparse.ArgumentParser:
     return parser
 
 
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) <= 4 and 1 <= int(text) <= 1000):
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1 to 1000, received {short(text)}")
-    return int(text)
+def _seeds(text: str) -> tuple[int, ...]:
+    """`3` -> (1, 2, 3); `1,2,5` -> (1, 2, 5)."""
+    parts = text.split(",")
+    if not all(part.isascii() and part.isdecimal() and len(part) <= 10 and int(part) < 2**32 for part in parts):
+        raise argparse.ArgumentTypeError(
+            f"expected a number of seeds from 1 to 1000, or seeds as 1,2,5; received {short(text)}"
+        )
+    numbers = tuple(int(part) for part in parts)
+    if len(numbers) == 1:
+        if not 1 <= numbers[0] <= 1000:
+            raise argparse.ArgumentTypeError(f"expected a number of seeds from 1 to 1000, received {short(text)}")
+        return tuple(range(1, numbers[0] + 1))
+    if len(set(numbers)) != len(numbers) or len(numbers) > 1000:
+        raise argparse.ArgumentTypeError(f"expected different seeds, 1000 at most; received {short(text)}")
+    return numbers
 
 
 _METAVARS = {int: "N", float: "X", str: "TEXT", tuple: "0,1"}

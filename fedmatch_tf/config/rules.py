@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from data.errors import printable, short
@@ -213,6 +214,21 @@ def _check_model(config: Config) -> None:
             f"--model: {config.model} shares nothing, so in labels-at-server clients would never learn from labels; "
             f"use a task that begins with lc, or another model"
         )
+
+
+def meaningless(task: str, model: str, given: Mapping[str, Any]) -> dict[str, str]:
+    """Of the settings given, those that a run of this task and model would be refused for, each with the reason."""
+    scenario, kind, _ = parse_task(task)
+    why: dict[str, str] = {}
+    if kind != "simb":
+        why["num_steps"] = "the task is not streaming"
+    if scenario == "ls":
+        why.update(dict.fromkeys(("labeled_clients", "alpha_labeled"), "the server has all labels"))
+    if not algorithm_of(model).has_global_model:
+        why.update(dict.fromkeys(("drop_rate", "keep_best"), "clients share nothing"))
+        if given.get("lr_signal") == "server" or given.get("eval_clients") == "valid":
+            why.update(dict.fromkeys(("lr_signal", "eval_clients"), "there is no global model to score"))
+    return {name: reason for name, reason in why.items() if name in given}
 
 
 def without_effect(config: Config) -> set[str]:

@@ -90,7 +90,7 @@ class Row(NamedTuple):
 
 def rows(item: str, root: Path = ROOT) -> list[Row]:
     """The runs of an item of the evidence."""
-    return [Row(config, find(config, root)) for config in configs(item, 1, {})]
+    return [Row(config, find(config, root)) for config in configs(item, (1,), {})]
 
 
 def write_page(root: Path = ROOT) -> Path:
@@ -126,7 +126,7 @@ means of three runs. Settings are the paper's (`--profile paper`) unless said.
 
 def page(root: Path = ROOT) -> str:
     """The text of docs/RESULTS.md: a function of the records and of the remarks beside them."""
-    runs = configs("evidence", 1, {})
+    runs = configs("evidence", (1,), {})
     done = [config for config in runs if find(config, root) is not None]
     left = sum(hours(config) for config in runs if config not in done)
     state = f"**{len(done)} of {len(runs)} runs are done.** The others take about {left:.0f} hours on two CPU cores.\n"
@@ -206,7 +206,7 @@ def _mean(values: Sequence[float]) -> float:
 
 def _model(item: str, config: Config) -> str:
     """The model, and what of its settings is neither the paper's nor that of every run of the item."""
-    runs = configs(item, 1, {})
+    runs = configs(item, (1,), {})
     shared = set.intersection(*(set(_other_settings(run)) for run in runs)) if len(runs) > 1 else set()
     return ", ".join([config.model, *(text for text in _other_settings(config) if text not in shared)])
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedmatch_tf.config import Config, ConfigError, changed_settings, flag, make_config
 from fedmatch_tf.config.models import learner_of
 from fedmatch_tf.config.resume import OF_MACHINE
+from fedmatch_tf.config.rules import meaningless, parse_task
+from fedmatch_tf.config.tables import STREAMING
 from fedmatch_tf.simulation.scoring import clients_test
 
 SSL = ("fedavg-uda", "fedprox-uda", "fedavg-fixmatch", "fedprox-fixmatch")
@@ -184,28 +187,55 @@ def ships(name: str) -> bool:
     return name in {"evidence", *EVIDENCE, "field", *FIELD_EVIDENCE}
 
 
-def configs(name: str, seeds: int, given: Mapping[str, Any]) -> list[Config]:
-    """The experiment's runs, seed after seed, with the paper's settings.
+class Plan(NamedTuple):
+    """What an experiment comes to with the settings given."""
+
+    configs: list[Config]
+    notes: list[str]  # on settings that some of its runs can't have
+
+
+def configs(name: str, seeds: Sequence[int], given: Mapping[str, Any]) -> list[Config]:
+    """The experiment's runs, seed after seed, with the paper's settings."""
+    return plan(name, seeds, given).configs
+
+
+def plan(name: str, seeds: Sequence[int], given: Mapping[str, Any]) -> Plan:
+    """The experiment's runs, seed after seed, with the paper's settings, and what is to be said of them.
 
     Args:
-        given: settings that replace the experiment's, such as another profile, fewer rounds or a smaller network.
+        given: settings that replace the experiment's, such as another profile, fewer rounds or a smaller network. One
+            that has no meaning for a run is left out of that run.
     """
     if name not in EXPERIMENTS:
         raise ConfigError(f"--experiment: expected one of {', '.join(EXPERIMENTS)}; received {name}")
     for decided in ("task", "model", "seed"):
         if decided in given:
-            raise ConfigError(f"{flag(decided)}: is decided by the experiment; use --seeds for the number of seeds")
+            raise ConfigError(f"{flag(decided)}: is decided by the experiment; use --seeds for other seeds")
     if ships(name):
         others = [flag(setting) for setting in given if setting not in OF_MACHINE]
         if others:
             raise ConfigError(f"{others[0]}: --experiment {name} has the settings of its records; leave it out")
-        seeds = 1  # its runs say their seeds
-    made = [
-        make_config(**{"profile": "paper", **run, **given, "seed": run.get("seed", seed)})
-        for seed in range(1, seeds + 1)
-        for run in EXPERIMENTS[name].runs
-    ]
-    return list(dict.fromkeys(made))
+        seeds = (1,)  # its runs say their seeds
+    made, notes = [], []
+    for seed in seeds:
+        for run in EXPERIMENTS[name].runs:
+            fitting, said = _fitting(run, given)
+            made.append(make_config(**{"profile": "paper", **run, **fitting, "seed": run.get("seed", seed)}))
+            notes += said
+    return Plan(list(dict.fromkeys(made)), list(dict.fromkeys(notes)))
+
+
+def _fitting(run: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """(the settings given that this run can have, what is to be said of the others)."""
+    task, model = run["task"], run["model"]
+    senseless = meaningless(task, model, given)
+    fitting = {name: value for name, value in given.items() if name not in senseless}
+    notes = [f"{task} {model}: {flag(name)} is left out: {why}" for name, why in senseless.items()]
+    streams = parse_task(task)[1] == "simb"
+    if streams and "num_steps" not in given and given.get("num_rounds", math.inf) < STREAMING["num_steps"]:
+        fitting["num_steps"] = given["num_rounds"]  # the fewest rounds of a streaming run
+        notes.append(f"{task} {model}: {fitting['num_steps']} streaming steps, one per round")
+    return fitting, notes
 
 
 def setting_texts(config: Config) -> list[str]:

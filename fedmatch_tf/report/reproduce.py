@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import hashlib
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 from fedmatch_tf.config import Config, ConfigError, changed_settings, flag
 from fedmatch_tf.config.resume import INPUT_PATHS, MAY_CHANGE, with_absolute_paths
-from fedmatch_tf.report import evidence, results
+from fedmatch_tf.report import evidence, experiments, results
 from fedmatch_tf.report.build import report
 from fedmatch_tf.report.experiments import EXPERIMENTS, configs, hours, ships
 from fedmatch_tf.report.outcome import describe
+from fedmatch_tf.report.time_left import TimeLeft
 from fedmatch_tf.runs.display import Progress, duration
-from fedmatch_tf.runs.partition_folder import partition_spec
+from fedmatch_tf.runs.partition_folder import with_own_partitions
 
 
-def list_experiments(seeds: int, given: Mapping[str, Any]) -> str:
+DEFAULT_SEEDS = (1, 2, 3)
+
+
+def list_experiments(seeds: Sequence[int], given: Mapping[str, Any]) -> str:
     """What there is, and a rough estimate of its cost."""
     lines = [f"{'experiment':<24}{'runs':>5}{'hours':>8}  what"]
     for name, experiment in EXPERIMENTS.items():
@@ -31,21 +34,16 @@ def list_experiments(seeds: int, given: Mapping[str, Any]) -> str:
             continue
         lines.append(f"{name:<24}{len(runs):>5}{sum(hours(run) for run in runs):>8.1f}  {experiment.what}")
     lines.append(
-        f"Hours are a rough estimate for two CPU cores, with {seeds} seeds (those of evidence and field are fixed); "
-        f"runs in several of them are done once."
+        f"Hours are a rough estimate for two CPU cores, with {len(seeds)} seeds (those of evidence and field are "
+        f"fixed); runs in several of them are done once."
     )
     return "\n".join(lines)
 
 
-def plan(name: str, seeds: int, given: Mapping[str, Any]) -> list[Config]:
-    """The experiment's runs, each with a folder of partitions that fits it."""
-    return [_with_own_partitions(with_absolute_paths(config)) for config in configs(name, seeds, given)]
-
-
-def _with_own_partitions(config: Config) -> Config:
-    """Partitions depend on seed, labels and so on, and a folder holds one kind of each task: so a folder each."""
-    digest = hashlib.sha256(repr(partition_spec(config)).encode()).hexdigest()[:8]
-    return replace(config, dataset_path=str(Path(config.dataset_path) / f"seed{config.seed}-{digest}"))
+def plan(name: str, seeds: Sequence[int], given: Mapping[str, Any]) -> experiments.Plan:
+    """The experiment's runs, each with a folder of partitions that fits it, and what is to be said of them."""
+    planned = experiments.plan(name, seeds, given)
+    return planned._replace(configs=[with_own_partitions(with_absolute_paths(config)) for config in planned.configs])
 
 
 def command(config: Config) -> str:
@@ -86,37 +84,57 @@ def _usable(result: results.Result) -> bool:
     return _is_done(result) or (folder.parent.parent / "check_pts" / folder.name).is_dir()
 
 
-def reproduce(name: str, seeds: int, given: Mapping[str, Any], quiet: bool, progress: Progress) -> Path:
+def reproduce(name: str, seeds: Sequence[int], given: Mapping[str, Any], quiet: bool, progress: Progress) -> Path:
     """Does the runs that are not done yet, goes on with those that were broken off, then reports on all.
 
     Of the evidence, records in results/ are done already; new ones are added, and docs/RESULTS.md is made from them.
     """
-    from fedmatch_tf.runs.training import Watch, resume, train
-
-    runs, watch = plan(name, seeds, given), Watch(quiet, progress)
+    runs, notes = plan(name, seeds, given)
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
     if ships(name):
         evidence.check_root()
-    find = _shipped_or_run if ships(name) else find_run
-    folders: list[str] = []
-    for number, config in enumerate(runs, start=1):
-        existing = find(config)
-        left = sum(hours(run) for run in runs[number - 1 :] if not _is_done(find(run)))
-        about = f"[{number} of {len(runs)}, about {duration(3600 * left)} left] {config.task} {config.model}"
-        state = "done" if _is_done(existing) else "going on" if existing else "starting"
-        print(f"{about}, seed {config.seed}: {state}", file=sys.stderr, flush=True)
-        if existing is None:
-            folders.append(str(train(config, watch)))
-            print(describe(Path(folders[-1])))
-        else:
-            folders.append(existing.folder)
-            if not _is_done(existing):
-                how = {name: value for name, value in given.items() if name in MAY_CHANGE and name not in INPUT_PATHS}
-                print(describe(resume(Path(existing.folder), how, watch)))
+    folders = []
+    how = {name: value for name, value in given.items() if name in MAY_CHANGE and name not in INPUT_PATHS}
+    for config, folder in do_all(runs, how, quiet, progress, _shipped_or_run if ships(name) else find_run):
+        folders.append(folder)
         if ships(name) and evidence.find(config) is None:
-            evidence.keep(Path(folders[-1]), config)
+            evidence.keep(Path(folder), config)
     if ships(name):
         return evidence.write_page()
     return report(_literal(folders), Path(runs[0].output_path))
+
+
+def do_all(
+    runs: Sequence[Config],
+    how: Mapping[str, Any],
+    quiet: bool,
+    progress: Progress,
+    find: Callable[[Config], results.Result | None] = find_run,
+) -> Iterator[tuple[Config, str]]:
+    """Each run and its folder: those that are not done yet are trained, those that were broken off go on.
+
+    Args:
+        how: settings of the machine for runs that go on.
+    """
+    from fedmatch_tf.runs.training import Watch, resume, train
+
+    watch, time_left = Watch(quiet, progress), TimeLeft()
+    for number, config in enumerate(runs, start=1):
+        found = [find(run) for run in runs[number - 1 :]]
+        existing = found[0]
+        left = time_left.of(zip(runs[number - 1 :], found))
+        about = f"[{number} of {len(runs)}, about {duration(left)} left] {config.task} {config.model}"
+        state = "done" if _is_done(existing) else "going on" if existing else "starting"
+        print(f"{about}, seed {config.seed}: {state}", file=sys.stderr, flush=True)
+        if existing is not None and _is_done(existing):
+            yield config, existing.folder
+            continue
+        with time_left.measuring(config, existing) as measured:
+            folder = train(config, watch) if existing is None else resume(Path(existing.folder), how, watch)
+            measured.append(results.read(folder))
+        print(describe(folder))
+        yield config, str(folder)
 
 
 def _literal(folders: Sequence[str]) -> list[str]:

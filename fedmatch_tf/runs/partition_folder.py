@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +35,29 @@ def partition_spec(config: Config) -> PartitionSpec:
         classes_per_client=config.classes_per_client if config.kind == "bshard" else None,
         labeled_fraction=config.labeled_fraction,
         labeled_clients=config.labeled_clients,
+    )
+
+
+def with_own_partitions(config: Config) -> Config:
+    """The config with a folder below its own that is for its kind of partitions alone, by seed and settings."""
+    digest = hashlib.sha256(repr(partition_spec(config)).encode()).hexdigest()[:8]
+    return replace(config, dataset_path=str(Path(config.dataset_path) / f"seed{config.seed}-{digest}"))
+
+
+def beside_others(config: Config) -> tuple[Config, str]:
+    """(the config with a folder that no other partitions are in, a note on it if it is not the usual one).
+
+    A folder has one partition of a task, so that of another seed or with other settings gets a folder of its own.
+    """
+    folder = config.partition_folder
+    if not (folder / manifest.NAME).exists():
+        return config, ""
+    differs = generator.difference(folder, partition_spec(config))
+    if not differs:
+        return config, ""
+    own = with_own_partitions(config)
+    return own, f"{folder} has partitions with other settings ({'; '.join(differs)}); this run's are in " + str(
+        own.partition_folder
     )
 
 

@@ -24,7 +24,14 @@ from fedmatch_tf.runs.atomic import replacing, write_text
 from fedmatch_tf.runs.display import Progress, RoundDisplay
 from fedmatch_tf.runs.folders import Run
 from fedmatch_tf.runs.interrupts import Interrupts
-from fedmatch_tf.runs.partition_folder import check_complete, class_counts, client_sizes, data_about, ensure_partitions
+from fedmatch_tf.runs.partition_folder import (
+    beside_others,
+    check_complete,
+    class_counts,
+    client_sizes,
+    data_about,
+    ensure_partitions,
+)
 from fedmatch_tf.simulation import loop, server
 from fedmatch_tf.simulation.crew import Backend
 from fedmatch_tf.simulation.tasks import (
@@ -60,8 +67,11 @@ def train(config: Config, watch: Watch, worker: MakeWorker = make_worker) -> Pat
     config = decide(with_absolute_paths(config))
     check_backend(config)
     _check_output(Path(config.output_path))
-    ensure_partitions(config, watch.progress)
+    config, note = beside_others(config)
     display = RoundDisplay(config, watch.quiet, logger=watch.logger)
+    if note:
+        display.note(f"note: {note}")
+    ensure_partitions(config, watch.progress)
     with ExitStack() as stack:
         for _ in watch.progress([None], 0, "Starting TensorFlow"):
             backend = stack.enter_context(open_backend(config, display.warn, worker))

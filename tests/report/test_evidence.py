@@ -67,7 +67,7 @@ def test_a_run_tells_what_ours_of_the_same_settings_reached(record: Path, tmp_pa
 
 
 def test_the_page_has_a_table_and_a_figure_of_what_was_run_and_lists_the_rest(tmp_path: Path) -> None:
-    (first, other, *_) = configs("results-alexnet", 1, {})
+    (first, other, *_) = configs("results-alexnet", (1,), {})
     for config, end in ((first, 0.4), (other, 0.45)):
         settings = {name: value for name, value in asdict(config).items() if name != "num_rounds"}
         run = write_run(tmp_path / "logs" / config.model, [0.3] * 195 + [end] * 5, **settings)
@@ -89,15 +89,15 @@ def test_the_page_has_a_table_and_a_figure_of_what_was_run_and_lists_the_rest(tm
 
 def test_the_evidence_takes_no_settings_but_the_machines() -> None:
     with pytest.raises(ConfigError, match="--num-rounds: --experiment evidence has the settings of its records"):
-        configs("evidence", 1, {"num_rounds": 2})
-    assert configs("evidence", 1, {"workers": 3})[0].workers == 3
+        configs("evidence", (1,), {"num_rounds": 2})
+    assert configs("evidence", (1,), {"workers": 3})[0].workers == 3
 
 
 def test_every_run_of_the_evidence_has_a_name_of_its_own_and_its_seed() -> None:
-    runs = configs("evidence", 5, {})
+    runs = configs("evidence", (1, 2, 3, 4, 5), {})
     assert len({evidence.record_name(config) for config in runs}) == len(runs)
     assert sorted(config.seed for config in runs if config.seed > 1) == [2, 3]
-    assert {evidence.record_name(config) for item in EVIDENCE for config in configs(item, 1, {})} == {
+    assert {evidence.record_name(config) for item in EVIDENCE for config in configs(item, (1,), {})} == {
         evidence.record_name(config) for config in runs
     }
     assert all(config.arch == "alexnet" for config in runs[:-1])

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from fedmatch_tf.config import Config, ConfigError, make_config
-from fedmatch_tf.report import reproduce
+from fedmatch_tf.report import reproduce, results
 from fedmatch_tf.report.experiments import EXPERIMENTS, PAPER_EXPERIMENTS, configs, hours
 from fedmatch_tf.report.paper import reported
+from fedmatch_tf.report.time_left import TimeLeft
 from parser import parse
 from tests.command_server import CommandServer
 from tests.conftest import ROOT, assert_refused, made_up_images, run_main, save_npz
@@ -22,50 +23,81 @@ from tests.report.test_report import write_run
 
 
 def test_tables_have_all_their_models_tasks_and_seeds() -> None:
-    batch = configs("batch", 3, {})
+    batch = configs("batch", (1, 2, 3), {})
     assert len(batch) == 4 * 7 * 3
     assert {config.seed for config in batch} == {1, 2, 3}
     assert all(config.num_rounds == 200 and config.num_clients == 100 for config in batch)
-    assert len(configs("streaming", 1, {})) == 3 + 2 * 4
-    assert {config.labels_per_class for config in configs("ablation-labels", 1, {})} == {1, 5, 10, 20}
-    assert {(config.arch, config.frac_clients) for config in configs("alexnet", 1, {})} == {
+    assert len(configs("streaming", (1,), {})) == 3 + 2 * 4
+    assert {config.labels_per_class for config in configs("ablation-labels", (1,), {})} == {1, 5, 10, 20}
+    assert {(config.arch, config.frac_clients) for config in configs("alexnet", (1,), {})} == {
         ("alexnet", 0.05),
         ("alexnet", 0.1),
         ("alexnet", 0.2),
         ("alexnet", 1.0),
     }
-    assert any(config.no_icc for config in configs("ablation-icc", 1, {}))
+    assert any(config.no_icc for config in configs("ablation-icc", (1,), {}))
 
 
 @pytest.mark.parametrize("name", ["batch", "streaming", "covid", "alexnet", "ablation-labels"])
 def test_every_run_of_a_table_has_its_value_in_the_paper(name: str) -> None:
-    for config in configs(name, 1, {}):
+    for config in configs(name, (1,), {}):
         assert reported(dataclasses.asdict(config)) is not None, config
 
 
 def test_settings_given_scale_an_experiment_down() -> None:
-    small = configs("batch", 1, {"num_rounds": 2, "arch": "alexnet"})
+    small = configs("batch", (1,), {"num_rounds": 2, "arch": "alexnet"})
     assert all((config.num_rounds, config.arch) == (2, "alexnet") for config in small)
-    assert sum(map(hours, small)) < 0.01 * sum(map(hours, configs("batch", 1, {})))
+    assert sum(map(hours, small)) < 0.01 * sum(map(hours, configs("batch", (1,), {})))
     with pytest.raises(ConfigError, match="decided by the experiment"):
-        configs("batch", 1, {"seed": 4})
+        configs("batch", (1,), {"seed": 4})
     with pytest.raises(ConfigError, match="expected one of batch, streaming"):
-        configs("table9", 1, {})
+        configs("table9", (1,), {})
+
+
+def test_a_setting_without_meaning_for_a_run_is_left_out_of_it_and_that_is_said() -> None:
+    small = reproduce.plan("communication", (1,), {"num_rounds": 4, "num_steps": 2})
+    assert {(config.kind, config.num_rounds, config.num_steps) for config in small.configs} == {
+        ("bimb", 4, 1),
+        ("simb", 4, 2),
+    }
+    assert small.notes == [
+        f"{task} fedmatch: --num-steps is left out: the task is not streaming"
+        for task in ("lc-bimb-c10", "ls-bimb-c10")
+    ]
+    short = reproduce.plan("communication", (1,), {"num_rounds": 3})
+    assert {config.num_steps for config in short.configs if config.kind == "simb"} == {3}
+    assert short.notes == [f"{where}-simb-fmnist fedmatch: 3 streaming steps, one per round" for where in ("lc", "ls")]
+    local = reproduce.plan("streaming", (1,), {"drop_rate": 0.5, "eval_clients": "valid", "labeled_clients": 2})
+    for config in local.configs:
+        shares = config.model.startswith("local")
+        assert (config.drop_rate, config.eval_clients) == ((0.0, "auto") if shares else (0.5, "valid"))
+        assert config.labeled_clients == (None if config.scenario == "ls" else 2)
+
+
+def test_the_time_left_learns_from_the_runs_that_are_done() -> None:
+    config = make_config("lc-biid-c10", num_rounds=10)
+    estimate, left = 3600 * hours(config), TimeLeft()
+    assert left.of([(config, None)]) == pytest.approx(estimate + 30)
+    left.learn(config, num_rounds=5, seconds=estimate, wall=estimate + 100)  # twice as slow as thought
+    assert left.of([(config, None)] * 2) == pytest.approx(2 * (2 * estimate + 100))
+    half = results.Result("", results.PARTIAL, "", {}, [{}] * 5)
+    whole = half._replace(state=results.FINISHED)
+    assert left.of([(config, half), (config, whole)]) == pytest.approx(estimate + 100)
 
 
 def test_runs_with_other_partitions_use_other_folders() -> None:
     folders: dict[tuple[str, str], Config] = {}
     for name in EXPERIMENTS:
-        for config in reproduce.plan(name, 2, {}):
+        for config in reproduce.plan(name, (1, 2), {}).configs:
             other = folders.setdefault((config.dataset_path, config.task), config)
             for field in ("seed", "labels_per_class", "num_clients", "num_test"):
                 assert getattr(other, field) == getattr(config, field)
-    assert len({config.dataset_path for config in reproduce.plan("curves", 1, {})}) == 4
+    assert len({config.dataset_path for config in reproduce.plan("curves", (1,), {}).configs}) == 4
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_a_dry_run_prints_commands_that_make_the_same_runs(name: str) -> None:
-    for config in reproduce.plan(name, 1, {"num_rounds": 12} if name in PAPER_EXPERIMENTS else {}):
+    for config in reproduce.plan(name, (1,), {"num_rounds": 12} if name in PAPER_EXPERIMENTS else {}).configs:
         words = shlex.split(reproduce.command(config))
         assert words[:2] == ["python", "main.py"]
         assert parse(words[2:]).config == config
@@ -99,11 +131,14 @@ def test_the_list_and_its_refusals(tmp_path: Path) -> None:
     assert_refused(run_main("--work-type=reproduce", cwd=tmp_path), "--experiment: expected a name")
     for seeds in ("0", "²", "1001", "9" * 5000):
         result = run_main("--work-type=reproduce", "--experiment=batch", f"--seeds={seeds}", cwd=tmp_path)
-        assert_refused(result, "--seeds: expected a whole number from 1 to 1000")
+        assert_refused(result, "--seeds: expected a number of seeds from 1 to 1000")
+    for seeds in ("1,1", "1,x", "1,", "1,4294967296", "-1,2"):
+        result = run_main("--work-type=reproduce", "--experiment=batch", f"--seeds={seeds}", cwd=tmp_path)
+        assert_refused(result, "--seeds: expected")
     assert_refused(run_main("--task=lc-biid-c10", "--experiment=batch", cwd=tmp_path), "are for --work-type reproduce")
-    assert_refused(run_main("--task=lc-biid-c10", "--dry-run", cwd=tmp_path), "are for --work-type reproduce")
-    short = run_main("--work-type=reproduce", "--list", "--num-rounds=5", cwd=tmp_path)
-    assert "not with these settings: --num-rounds" in short.stdout
+    assert_refused(run_main("--task=lc-biid-c10", "--dry-run", cwd=tmp_path), "is for --work-type reproduce")
+    short = run_main("--work-type=reproduce", "--list", "--image-size=16", cwd=tmp_path)
+    assert "not with these settings: --image-size" in short.stdout
     other = make_config("lc-biid-c10", num_rounds=3, output_path=str(tmp_path), source="elsewhere.npz")
     assert reproduce.find_run(other) is None
 
@@ -168,11 +203,11 @@ def test_the_page_has_every_task_of_every_experiment_with_its_settings() -> None
             config.num_steps,
         )
         for name in PAPER_EXPERIMENTS
-        for config in configs(name, 1, {})
+        for config in configs(name, (1,), {})
     }
     assert run == stated
-    assert {config.profile for name in PAPER_EXPERIMENTS for config in configs(name, 1, {})} == {"paper"}
-    assert configs("covid", 1, {"profile": "official"})[0].profile == "official"
+    assert {config.profile for name in PAPER_EXPERIMENTS for config in configs(name, (1,), {})} == {"paper"}
+    assert configs("covid", (1,), {"profile": "official"})[0].profile == "official"
 
 
 def test_the_page_has_the_runs_and_hours_of_every_experiment() -> None:
@@ -187,7 +222,7 @@ def test_the_page_has_the_runs_and_hours_of_every_experiment() -> None:
             stated.update(zip(names, zip(cells[2].split(", "), hours_of)))
     assert set(stated) == set(PAPER_EXPERIMENTS)
     for name, (runs, taken) in stated.items():
-        found = configs(name, 3, {})
+        found = configs(name, (1, 2, 3), {})
         assert runs == str(len(found))
         assert not taken or int(taken) == round(sum(map(hours, found)))
 

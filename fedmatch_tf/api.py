@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union
 from data.errors import DataError
 from fedmatch_tf.config import Config, ConfigError, make_config
 from fedmatch_tf.report import outcome, results
+from fedmatch_tf.report.report_tables import flat
 from fedmatch_tf.report.summary import best_validated
 from fedmatch_tf.runs import training
 from fedmatch_tf.runs.display import progress_for
@@ -59,7 +60,7 @@ class TrainingResult:
             import pandas
         except ModuleNotFoundError as error:
             raise ConfigError("frame: expected pandas, which is not installed: pip install 'pandas<3'") from error
-        return pandas.DataFrame([_flat(line) for line in self.rounds])
+        return pandas.DataFrame([flat(line) for line in self.rounds])
 
     def plot(self) -> Figure:
         """What curve.png shows: accuracy, pseudo-labels and costs over the rounds. A notebook draws it."""
@@ -172,14 +173,3 @@ def _signals_as_they_were() -> Iterator[None]:
         for number, handler in before.items():
             if handler is not None:  # None: set by a library in C, which can't be set again from here
                 signal.signal(number, handler)
-
-
-def _flat(line: Mapping[str, Any]) -> dict[str, Any]:
-    """The line with a column for each part of a cost."""
-    flat: dict[str, Any] = {}
-    for name, value in line.items():
-        if isinstance(value, dict) and name != "helpers":
-            flat.update({f"{name}.{part}": each for part, each in value.items()})
-        else:
-            flat[name] = value
-    return flat

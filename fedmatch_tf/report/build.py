@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from fedmatch_tf.report import page, results, tables
-from fedmatch_tf.report.plots import all_figures
-from fedmatch_tf.report.summary import summarise
+from fedmatch_tf.report import page, report_tables, results
+from fedmatch_tf.report.plots import task_figures
+from fedmatch_tf.report.results import FINISHED, PARTIAL, REPEATED, UNREADABLE, Result
+from fedmatch_tf.report.summary import Summary, summarise
 from fedmatch_tf.runs.display import Progress
 
 
@@ -16,15 +17,38 @@ def report(patterns: Sequence[str], output: Path, progress: Progress = lambda it
     found = results.find(patterns)
     groups = results.group(found)
     summaries = [summarise(group) for group in groups]
-    counts = {state: sum(result.state == state for result in found) for state in ("finished", "partial", "unreadable")}
-    lead = (
-        f"{counts['finished']} finished runs, {counts['partial']} partial and {counts['unreadable']} unreadable; means "
-        f"are over finished runs only, deviations those of a sample. The paper's values are for its number of rounds."
-    )
     settings = [
         (group.label, [(name, str(value)) for name, value in group.settings.items() if name != "seed"])
         for group in groups
     ]
-    made = [tables.accuracy_table(summaries), tables.runs_table(found)]
-    figures = progress(all_figures(summaries, found), 0, "Drawing")
-    return page.write(output, "report.html", "FedMatch runs", lead, made, figures, settings)
+    sections = [
+        page.Section("Summary", [report_tables.summary_table(summaries)]),
+        *_of_tasks(summaries, progress),
+        page.Section("Runs", [report_tables.runs_table(found)]),
+    ]
+    files = {"tables/rounds.csv": report_tables.rounds_csv(found)}
+    return page.write(output, "report.html", "FedMatch runs", _lead(found), sections, settings, files=files)
+
+
+def _lead(found: Sequence[Result]) -> str:
+    """How many runs there are of each state, and what the figures mean."""
+    counts = {state: sum(result.state == state for result in found) for state in (FINISHED, PARTIAL, UNREADABLE)}
+    told = [f"{number} {state}" for state, number in counts.items() if number or state == FINISHED]
+    repeated = sum(result.state == REPEATED for result in found)
+    told += [f"{repeated} repeated, which do not count"] if repeated else []
+    runs = f"{len(found)} run" + ("" if len(found) == 1 else "s")
+    return (
+        f"{runs}: {', '.join(told)}. Means are over finished runs, ± is the deviation of a sample. Accuracies are of "
+        f"the global model on test data. Costs are in per cent of one parameter set, per client and round. A "
+        f"difference from the paper is told where a run has its settings and rounds."
+    )
+
+
+def _of_tasks(summaries: Sequence[Summary], progress: Progress) -> Iterator[page.Section]:
+    """A section per task: its tables, then its figures."""
+    for task in dict.fromkeys(summary.group.settings["task"] for summary in summaries):
+        own = [summary for summary in summaries if summary.group.settings["task"] == task]
+        tables = [report_tables.accuracy_table(task, own), report_tables.costs_table(task, own)]
+        by_class = report_tables.classes_table(task, own)
+        tables += [by_class] if by_class is not None else []
+        yield page.Section(task, tables, progress(task_figures(task, own), 0, f"Drawing {task}"))

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from data import untrusted
 from data.errors import DataError, printable, short
 from fedmatch_tf.config import ConfigError, make_config, settings
-from fedmatch_tf.report import page, plots, results
+from fedmatch_tf.report import page, plots, results, style
 from fedmatch_tf.report.results import Result
 from fedmatch_tf.report.tables import Table
 
@@ -41,14 +41,17 @@ _COMPARED = """
 """
 COMPARED = tuple(_COMPARED.split())
 # How far means may lie apart and still agree. Accuracy moves by three points from round to round in the original, too.
-TOLERANCE = {"accuracy (%)": 3.0, "loss": 0.15, "S2C": 0.1, "C2S": 0.05}
+TOLERANCE = {"accuracy (%)": 3.0, "loss": 0.15, "S2C": 10.0, "C2S": 5.0}  # costs in % of one parameter set
 
 
 def read_original(folder: Path) -> Original:
-    """The original's log folder; or a file with a curve of it: `aggr_acc`, `aggr_lss`, `s2c` and `c2s` alone."""
+    """The original's log folder; or a file with a curve of it: `aggr_acc`, `aggr_lss`, `s2c` and `c2s` alone.
+
+    A curve may say by `options` what it is of; if it doesn't, any run is compared with it.
+    """
     if folder.is_file():
         curve = _load(folder)
-        return _original(folder, {}, curve, curve, {})
+        return _original(folder, _options(curve, folder), curve, curve, {})
     server = _load(folder / "server.txt")
     scores = _mapping(server, "scores", folder)
     clients = {}
@@ -59,10 +62,14 @@ def read_original(folder: Path) -> Original:
             clients[int(number)] = {
                 name: _numbers(own.get(name, []), path) for name in ("valid_loss", "valid_acc", "test_acc")
             }
-    options = server.get("options", {})
+    return _original(folder, _options(server, folder), scores, server, clients)
+
+
+def _options(content: Mapping[str, Any], where: Path) -> Mapping[str, Any]:
+    options = content.get("options", {})
     if not isinstance(options, dict):
-        raise DataError(f"{folder}: expected a table `options` in server.txt, found {type(options).__name__}")
-    return _original(folder, options, scores, server, clients)
+        raise DataError(f"{where}: expected a table `options`, found {type(options).__name__}")
+    return options
 
 
 def _original(
@@ -118,29 +125,56 @@ def _numbers(values: Any, where: Path) -> list[float]:
     return [float(value) for value in values]
 
 
+_MUST_AGREE = ("task", "model", "arch", "num_clients", "frac_clients")
+
+
+def not_comparable(result: Result, theirs: Original) -> str:
+    """Why a run says nothing about the original's; empty if it does."""
+    if not result.lines:
+        return result.remark or "no round is done"
+    reasons = []
+    for name in _MUST_AGREE:
+        other = theirs.options.get(settings()[name].original or name)
+        if other is not None and not _equal(result.settings[name], other):
+            reasons.append(f"{name.replace('_', '-')} {result.settings[name]}, the original's is {_shown(other)}")
+    return "; ".join(reasons)
+
+
+def _equal(mine: Any, other: Any) -> bool:
+    numbers = all(isinstance(value, (int, float)) and abs(value) < 1e300 for value in (mine, other))
+    return mine == other or (numbers and math.isclose(mine, other, rel_tol=1e-6))
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else short(value)
+
+
 def compare(patterns: Sequence[str], official: Path, output: Path) -> Path:
     """Writes the comparison of the runs that match with the original's; returns its folder."""
     theirs = read_original(official)
-    ours = [result for result in results.find(patterns) if result.lines]
+    found = [(result, not_comparable(result, theirs)) for result in results.find(patterns)]
+    ours = [result for result, reason in found if not reason]
+    left_out = [[result.name, reason] for result, reason in found if reason]
     if not ours:
-        raise ConfigError(f"--runs: expected a run with at least one round; received {' '.join(patterns)}")
+        told = "".join(f"\n  {name}: {reason}" for name, reason in left_out[:20])
+        raise ConfigError(f"--runs: expected a run that can be compared with the original's; received{told}")
     tables = [verdicts(ours, theirs), tens_table(ours, theirs)]
-    if theirs.options:  # a folder, not a curve alone
-        tables += [clients_table(ours, theirs), *(settings_table(result, theirs) for result in ours)]
-    rounds, task = len(theirs.accuracy), theirs.options.get("task")
-    others = sorted({result.name for result in ours if theirs.options and result.settings["task"] != task})
-    where = printable(theirs.folder)
-    warning = (
-        f" Of another task than the original's, so that verdicts mean little: {', '.join(others)}." if others else ""
-    )
+    if Path(theirs.folder).is_dir():  # not a curve alone
+        tables.append(clients_table(ours, theirs))
+    if theirs.options:
+        tables += [settings_table(result, theirs) for result in ours]
+    if left_out:
+        tables.append(Table("not-compared", "Not compared", ["run", "reason"], left_out))
     partial = [f"{result.name} ({result.remark})" for result in ours if result.state != results.FINISHED]
-    warning += f" Not finished: {', '.join(partial)}." if partial else ""
+    warning = f" Not finished: {', '.join(partial)}." if partial else ""
     lead = (
-        f"{len(ours)} of our runs beside {where} ({rounds} rounds). Verdicts are on means over the rounds that "
-        f"both have. The original does not fix its choice of clients, so its own runs differ, too; "
-        f"and it counts a client's first visit against another client's weights, which shows in S2C.{warning}"
+        f"{len(ours)} of our runs beside {printable(theirs.folder)} ({len(theirs.accuracy)} rounds). Verdicts are on "
+        f"means over the rounds that both have; costs are in per cent of one parameter set. The original does not fix "
+        f"its choice of clients, so its own runs differ, too; and it counts a client's first visit against another "
+        f"client's weights, which shows in S2C.{warning}"
     )
-    return page.write(output, "compare.html", "Ours and the original", lead, tables, _figures(ours, theirs))
+    section = page.Section("", tables, _figures(ours, theirs))
+    return page.write(output, "compare.html", "Ours and the original", lead, [section])
 
 
 def verdicts(ours: Sequence[Result], theirs: Original) -> Table:
@@ -194,7 +228,8 @@ def _quantities(result: Result, theirs: Original) -> Iterator[tuple[str, Sequenc
     for way, name, original in (("s2c", "S2C", theirs.s2c), ("c2s", "C2S", theirs.c2s)):
         for mine, other in (("sum", "sum"), ("sigma", "sig"), ("psi", "psi"), ("helpers", "hlp")):
             if other in original:
-                yield f"{name}, {mine}", [line[way][mine] for line in lines], original[other]
+                percent = [100 * value for value in original[other]]
+                yield f"{name}, {mine} (%)", [100 * line[way][mine] for line in lines], percent
 
 
 def clients_table(ours: Sequence[Result], theirs: Original) -> Table:
@@ -220,17 +255,13 @@ def settings_table(result: Result, theirs: Original) -> Table:
     for name in COMPARED:
         mine, other = result.settings[name], theirs.options.get(settings()[name].original or name, "")
         paper = getattr(of_paper, name) if of_paper else ""
-        numbers = all(isinstance(value, (int, float)) and abs(value) < 1e300 for value in (mine, other))
-        equal = mine == other or (numbers and math.isclose(mine, other, rel_tol=1e-6))
-        if not equal or (paper not in ("", mine) and name not in ("model", "arch", "seed")):
-            rows.append(
-                [name.replace("_", "-"), str(paper), other if isinstance(other, str) else short(other), str(mine)]
-            )
+        if not _equal(mine, other) or (paper not in ("", mine) and name not in ("model", "arch", "seed")):
+            rows.append([name.replace("_", "-"), str(paper), _shown(other), str(mine)])
     name = f"settings-{plots.file_name(result.name)}"
     return Table(name, f"Settings that differ: {result.name}", ["setting", "paper", "original", "ours"], rows)
 
 
-OVERVIEW = ("accuracy (%)", "loss", "S2C, sum", "C2S, sum")
+OVERVIEW = ("accuracy (%)", "loss", "S2C, sum (%)", "C2S, sum (%)")
 
 
 def _figures(ours: Sequence[Result], theirs: Original) -> Iterator[tuple[str, str, Figure]]:
@@ -239,9 +270,9 @@ def _figures(ours: Sequence[Result], theirs: Original) -> Iterator[tuple[str, st
     by_name = [{name: mine for name, mine, _ in _quantities(result, theirs)} for result in ours]
     for name, _, original in _quantities(ours[0], theirs):
         figure, axes = plots.new(f"{name}, ours and the original's")
-        plots.curve(axes, 0, "original", range(1, len(original) + 1), original)
+        plots.curve(axes, style.numbered(0), "original", range(1, len(original) + 1), original)
         for number, (result, quantities) in enumerate(zip(ours, by_name), start=1):
-            plots.curve(axes, number, result.name, range(1, len(result.lines) + 1), quantities[name])
+            plots.curve(axes, style.numbered(number), result.name, range(1, len(result.lines) + 1), quantities[name])
         plots.finish(axes, "round", name)
         yield plots.file_name(name), name, figure
 
@@ -254,8 +285,8 @@ def _overview(ours: Sequence[Result], theirs: Original) -> Figure:
                 if quantity != name:
                     continue
                 if number == 0:
-                    plots.curve(axes, 0, "original", range(1, len(other) + 1), other)
-                plots.curve(axes, number + 1, result.name, range(1, len(mine) + 1), mine)
+                    plots.curve(axes, style.numbered(0), "original", range(1, len(other) + 1), other)
+                plots.curve(axes, style.numbered(number + 1), result.name, range(1, len(mine) + 1), mine)
         axes.set_title(name)
         plots.finish(axes, "round", "", legend=name == OVERVIEW[0])
     return figure

@@ -22,7 +22,7 @@ from fedmatch_tf.report.field import published
 from fedmatch_tf.report.paper import reported
 from fedmatch_tf.report.results import ROUNDS_GZ, Result
 from fedmatch_tf.report.summary import returning_cost
-from fedmatch_tf.report.tables import Table, markdown
+from fedmatch_tf.report.tables import Cell, Table, markdown, table_of
 from fedmatch_tf.runs.atomic import replacing, write_text
 
 ROOT = Path(__file__).parents[2]  # of the project
@@ -161,16 +161,15 @@ def _item(item: str, root: Path) -> Iterator[str]:
 
 def _table(item: str, done: Sequence[Row]) -> Table:
     cells = [_cells(item, config, record) for config, record in done if record is not None]
-    names = [name for name in cells[0] if any(row[name] for row in cells)]
-    return Table("results", "", names, [[row[name] for name in names] for row in cells])
+    return table_of("results", "", cells)
 
 
-def _cells(item: str, config: Config, record: Result) -> dict[str, str]:
+def _cells(item: str, config: Config, record: Result) -> dict[str, Cell]:
     """A row of an item's table."""
     lines, paper = record.lines, reported(record.settings)
     accuracies = [100 * line[_measure(record)] for line in lines]
     returning = returning_cost(lines)
-    cells = {
+    cells: dict[str, Cell] = {
         "task": config.task,
         "model": _model(item, config),
         "seed": str(config.seed),
@@ -220,15 +219,17 @@ def _seed(config: Config) -> str:
 
 
 def _figure(item: str, runs: Sequence[Row]) -> Any:
-    from fedmatch_tf.report import plots  # matplotlib takes half a second to load
+    from fedmatch_tf.report import plots, style  # matplotlib takes half a second to load
 
     figure, axes = plots.new(EXPERIMENTS[item].what)
     tasks = {row.config.task for row in runs}
-    for number, (config, record) in enumerate(runs):
+    looks = style.of_models([row.config.model for row in runs])
+    for look, (config, record) in zip(looks, runs):
         assert record is not None
         label = (f"{config.task} " if len(tasks) > 1 else "") + _model(item, config) + _seed(config)
         values = [100 * line[_measure(record)] for line in record.lines]
-        plots.curve(axes, number, label, range(1, len(values) + 1), values)
+        plots.curve(axes, look, label, range(1, len(values) + 1), values)
+    axes.set_ylim(bottom=0)
     plots.finish(axes, "round", "test accuracy, %")
     return figure
 

@@ -112,8 +112,7 @@ def write(measured: Measured, what: str, output: Path) -> Written:
         "evaluation.html",
         "Evaluation of a trained model",
         f"{lead}. Calibration looks at the most probable class, in {BINS} bins of confidence.",
-        [_overall(content), _per_class(content)],
-        _figures(measured),
+        [page.Section("", [_overall(content), _per_class(content)], _figures(measured))],
         parent="evaluations",
         files={"evaluation.json": json.dumps(content, indent=1) + "\n"},
     )

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from fedmatch_tf.config import Config
+from fedmatch_tf.report.confusions import Confusion, read_confusion
 from fedmatch_tf.report.evidence import beside
 from fedmatch_tf.report.field import published
 from fedmatch_tf.report.paper import other_settings, reported
 from fedmatch_tf.report.results import FINISHED, read
 from fedmatch_tf.report.summary import best_validated, returning_cost
-from fedmatch_tf.runs.display import duration
+from fedmatch_tf.runs.display import WHAT_HELPS, duration
 
 
 def _published(settings: Mapping[str, Any]) -> str:
@@ -25,6 +26,25 @@ def _published(settings: Mapping[str, Any]) -> str:
 def _size(num_bytes: float) -> str:
     """In MB, or in kB if that is less than one."""
     return f"{num_bytes / 1e6:.1f} MB" if num_bytes >= 1e6 else f"{num_bytes / 1e3:.1f} kB"
+
+
+MOST_CLASSES = 12  # that a line can hold
+
+
+def _by_class(confusion: Confusion | None) -> list[tuple[str, str]]:
+    """Accuracy by class where there are few, macro-F1 where they are of different sizes, and what looks wrong."""
+    if confusion is None:
+        return []
+    told = []
+    if len(confusion.class_names) <= MOST_CLASSES:
+        each = ", ".join(f"{name} {100 * right:.0f}" for name, right in zip(confusion.class_names, confusion.recall))
+        told.append(f"{each} %")
+    if confusion.is_imbalanced:
+        told.append(f"macro-F1 {100 * confusion.f1.mean():.2f} %")
+    rows = [("by class", "; ".join(told))] if told else []
+    if confusion.only_class is not None:
+        rows.append(("note", f"the model predicts {confusion.only_class} for every image. {WHAT_HELPS}"))
+    return rows
 
 
 def describe(folder: Path) -> str:
@@ -52,9 +72,10 @@ def describe(folder: Path) -> str:
     if value is not None:
         deviation = "" if value.deviation is None else f" ± {value.deviation:.2f}"
         paper = f"{value.accuracy:.2f}{deviation} %{', mean of the clients' if value.local else ''} ({value.where})"
+    by_class = _by_class(read_confusion(result.confusion))
     rows = [
         ("task, model", f"{config.task}, {config.model} ({config.arch}, profile {config.profile}, seed {config.seed})"),
-        ("rounds", f"{len(lines)}, each with {config.clients_per_round} of {config.num_clients} clients"),
+        ("rounds", f"{len(lines)}, {config.clients_per_round} of {config.num_clients} clients per round"),
         *([] if result.state == FINISHED else [("not finished", result.remark)]),
         (
             "test accuracy",
@@ -63,6 +84,7 @@ def describe(folder: Path) -> str:
         ),
         *validated,
         *local,
+        *by_class,
         ("the paper", paper),
         *([("published", text)] if (text := _published(result.settings)) else []),
         *([("our own run", shipped)] if (shipped := beside(result.settings)) else []),

@@ -10,14 +10,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, select_autoescape
 from matplotlib.figure import Figure
 
-from fedmatch_tf.report.tables import Table, comma_separated, latex, markdown
+from fedmatch_tf.report.tables import Table, Value, comma_separated, latex, markdown, text
 
 MARKS = ("finished", "partial", "unreadable", "agrees", "differs")  # words that are coloured
+MOST_ROWS = 200  # of a table on the page; its files have all
+
+
+class Section(NamedTuple):
+    """A part of a page."""
+
+    title: str
+    tables: Sequence[Table]
+    figures: Iterable[tuple[str, str, Figure]] = ()  # file name, title, figure
 
 
 def write(
@@ -25,8 +34,7 @@ def write(
     page: str,
     title: str,
     lead: str,
-    tables: Sequence[Table],
-    figures: Iterable[tuple[str, str, Figure]],
+    sections: Sequence[Section],
     settings: Sequence[tuple[str, Sequence[tuple[str, str]]]] = (),
     parent: str = "reports",
     files: Mapping[str, str] = MappingProxyType({}),
@@ -41,21 +49,39 @@ def write(
     try:
         for name in ("figures", "tables"):
             (partial / name).mkdir(parents=True)
-        drawn = [_save(figure, partial / "figures" / name, caption) for name, caption, figure in figures]
-        for table in tables:
-            for ending, text in (("md", markdown(table)), ("csv", comma_separated(table)), ("tex", latex(table))):
-                (partial / "tables" / f"{table.name}.{ending}").write_text(text, encoding="utf-8")
+        shown = []
+        for number, section in enumerate(sections):
+            for table in section.tables:
+                for ending, content in (
+                    ("md", markdown(table)),
+                    ("csv", comma_separated(table)),
+                    ("tex", latex(table)),
+                ):
+                    (partial / "tables" / f"{table.name}.{ending}").write_text(content, encoding="utf-8")
+            drawn = [_save(figure, partial / "figures" / name, told) for name, told, figure in section.figures]
+            if section.tables or drawn:
+                tables = [_shown(table) for table in section.tables]
+                shown.append({"id": f"part-{number}", "title": section.title, "tables": tables, "figures": drawn})
         environment = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=select_autoescape())
         html = environment.get_template("template.html").render(
-            title=title, lead=lead, tables=tables, figures=drawn, settings=settings, marks=MARKS
+            title=title, lead=lead, sections=shown, settings=settings, marks=MARKS
         )
-        for name, text in {page: html, **files}.items():
-            (partial / name).write_text(text, encoding="utf-8")
+        for name, content in {page: html, **files}.items():
+            (partial / name).write_text(content, encoding="utf-8")
         partial.replace(folder)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
     return folder
+
+
+def _shown(table: Table) -> Mapping[str, Any]:
+    """What the page needs of a table; numbers are set to the right."""
+    rows = [
+        [{"text": text(cell), "is_number": isinstance(cell, Value)} for cell in row] for row in table.rows[:MOST_ROWS]
+    ]
+    more = max(len(table.rows) - MOST_ROWS, 0)
+    return {"name": table.name, "title": table.title, "head": table.head, "rows": rows, "more": more}
 
 
 def _save(figure: Figure, path: Path, caption: str) -> Mapping[str, Any]:

@@ -11,58 +11,68 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from fedmatch_tf.report.results import Group, Result
+from fedmatch_tf.report import style
+from fedmatch_tf.report.confusions import counts_by_class, read_confusion
+from fedmatch_tf.report.results import Group
+from fedmatch_tf.report.style import Style
 from fedmatch_tf.report.summary import Summary, band
+from fedmatch_tf.runs.curve import isolated, with_gaps
 
 if TYPE_CHECKING:
     from fedmatch_tf.report.measures import Calibration
 
-# Okabe and Ito's colours; every curve has its own dash pattern as well, for print without colour.
-COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 WIDTH = 6.4
+Drawn = tuple[str, str, Figure]  # file name, title, figure
 
 
-def all_figures(summaries: Sequence[Summary], results: Sequence[Result]) -> Iterator[tuple[str, str, Figure]]:
-    """(file name, title, figure) of every figure that the runs have data for."""
+def task_figures(task: str, summaries: Sequence[Summary]) -> Iterator[Drawn]:
+    """Every figure that the runs of a task have data for."""
     groups = [summary.group for summary in summaries if any(result.lines for result in summary.group.results)]
-    for task in dict.fromkeys(group.settings["task"] for group in groups):
-        of_task = [group for group in groups if group.settings["task"] == task]
-        yield from _curves(task, of_task)
-        yield from _by_labels(task, [summary for summary in summaries if summary.group in of_task])
-        yield from _labeled_acc(task, of_task)
+    if not groups:
+        return
+    yield from _curves(task, groups)
+    yield from _by_labels(task, summaries)
+    yield from _labeled_acc(task, groups)
     for group in groups:
         yield from _of_group(group)
+    yield from _class_maps(task, groups)
 
 
-def _curves(task: str, groups: Sequence[Group]) -> Iterator[tuple[str, str, Figure]]:
+# Measure, file name, title; where all are 0, there is nothing to see.
+_MEASURES = (
+    ("test_acc", "accuracy", "Test accuracy of the global model"),
+    ("local_test_acc", "local-accuracy", "Mean test accuracy of the clients"),
+    ("confident", "confident", "Unlabelled rows that get a pseudo-label"),
+    ("pseudo_label_acc", "pseudo-labels", "Pseudo-labels that are right"),
+)
+
+
+def _curves(task: str, groups: Sequence[Group]) -> Iterator[Drawn]:
     """Figures that have all groups of a task in one picture."""
-    measures = [
-        ("test_acc", "accuracy", f"Test accuracy of the global model, {task}", "%"),
-        ("local_test_acc", "local-accuracy", f"Mean test accuracy of the clients, {task}", "%"),
-        ("confident", "confident", f"Unlabelled rows that get a pseudo-label, {task}", "%"),
-        ("pseudo_label_acc", "pseudo-labels", f"Pseudo-labels that are right, {task}", "%"),
-    ]
-    for name, file, title, unit in measures:
-        curves = [(_short(group), *band(group, name)) for group in groups]
-        if any(rounds for _, rounds, _, _ in curves):
+    styles = style.of_models([group.settings["model"] for group in groups])
+    for name, file, what in _MEASURES:
+        curves = [(_short(group), own, *band(group, name)) for group, own in zip(groups, styles)]
+        if any(any(centre) for _, _, _, centre, _ in curves):
+            title = f"{what}, {task}"
             figure, axes = new(title)
-            for number, (label, rounds, centre, width) in enumerate(curves):
-                if rounds:
-                    curve(axes, number, label, rounds, centre, width)
-            finish(axes, "round", unit)
+            for label, own, rounds, centre, width in curves:
+                if any(centre):
+                    curve(axes, own, label, rounds, centre, width)
+            axes.set_ylim(bottom=0)  # so that noise looks as small as it is
+            finish(axes, "round", "%")
             yield f"{file}-{task}", title, figure
-    title = f"Learning rate, mean over a round's clients, {task}"
-    figure, axes = new(title)
-    for number, group in enumerate(groups):
-        rounds, centre, _ = band(group, "lr")
-        curve(axes, number, _short(group), rounds, [value / 100 for value in centre])
-    axes.set_yscale("log")
-    finish(axes, "round", "learning rate")
-    yield f"learning-rate-{task}", title, figure
+    rates = [band(group, "lr") for group in groups]
+    if len({round(value, 9) for _, centre, _ in rates for value in centre}) > 1:
+        title = f"Learning rate, mean over a round's clients, {task}"
+        figure, axes = new(title)
+        for group, own, (rounds, centre, _) in zip(groups, styles, rates):
+            curve(axes, own, _short(group), rounds, [value / 100 for value in centre])
+        axes.set_yscale("log")
+        finish(axes, "round", "learning rate")
+        yield f"learning-rate-{task}", title, figure
 
 
-def _by_labels(task: str, summaries: Sequence[Summary]) -> Iterator[tuple[str, str, Figure]]:
+def _by_labels(task: str, summaries: Sequence[Summary]) -> Iterator[Drawn]:
     """Final accuracy over the number of labels per class, where runs differ in it."""
     lines: dict[str, list[tuple[int, float]]] = {}
     for summary in summaries:
@@ -73,18 +83,22 @@ def _by_labels(task: str, summaries: Sequence[Summary]) -> Iterator[tuple[str, s
     if any(len({labels for labels, _ in points}) > 1 for points in lines.values()):
         title = f"Final accuracy by labels per class, {task}"
         figure, axes = new(title)
-        for number, (name, points) in enumerate(lines.items()):
-            curve(axes, number, name, [labels for labels, _ in sorted(points)], [value for _, value in sorted(points)])
+        styles = style.of_models([name.split()[0] for name in lines])
+        for own, (name, points) in zip(styles, lines.items()):
+            labels, values = zip(*sorted(points))
+            curve(axes, own, name, labels, values, joined=True)
+        axes.set_ylim(bottom=0)
         finish(axes, "labels per class", "%")
         yield f"labels-{task}", title, figure
 
 
-def _labeled_acc(task: str, groups: Sequence[Group]) -> Iterator[tuple[str, str, Figure]]:
+def _labeled_acc(task: str, groups: Sequence[Group]) -> Iterator[Drawn]:
     """Accuracy on labelled data after every gradient step: the first run of each group that has measured it."""
     title = f"Accuracy on labelled data after every training step, {task}"
     figure, axes = new(title)
+    styles = style.of_models([group.settings["model"] for group in groups])
     number = 0
-    for group in groups:
+    for group, own in zip(groups, styles):
         lines = next(result.lines for result in group.results if result.lines)
         rounds, values = [], []
         for line in lines:
@@ -92,16 +106,18 @@ def _labeled_acc(task: str, groups: Sequence[Group]) -> Iterator[tuple[str, str,
             rounds += [line["round"] + (step + 1) / len(steps) for step in range(len(steps))]
             values += [100 * value for value in steps]
         if rounds:
-            curve(axes, number, _short(group), rounds, values)
+            curve(axes, own, _short(group), rounds, values)
             number += 1
     if number:
         for drawn in axes.get_lines():
-            drawn.set(linewidth=0.8, linestyle="-")  # dashes can't be told apart on lines that move this much
+            drawn.set(
+                linewidth=0.8, linestyle="-", marker=""
+            )  # dashes can't be told apart on lines that move this much
         finish(axes, "round", "%")
         yield f"labeled-acc-{task}", title, figure
 
 
-def _of_group(group: Group) -> Iterator[tuple[str, str, Figure]]:
+def _of_group(group: Group) -> Iterator[Drawn]:
     """Figures of one group: costs by part, and of its first run: helpers, classes, confusion, ablations."""
     name = file_name(group.label)
     lines = next(result.lines for result in group.results if result.lines)
@@ -113,12 +129,29 @@ def _of_group(group: Group) -> Iterator[tuple[str, str, Figure]]:
     if helped is not None:
         title = f"Who helps whom, {group.label}"
         yield f"helpers-{name}", title, matrix(title, helped, "helper", "client", "times")
-    result = next((result for result in group.results if result.confusion), None)
-    if result is not None and (drawn := _confusion(group.label, result.confusion or {})) is not None:
-        yield f"confusion-{name}", f"Confusion matrix of the final global model, {group.label}", drawn
-    result = next((result for result in group.results if result.partition), None)
-    if result is not None and (drawn := _classes(group.label, result.partition or {})) is not None:
-        yield f"classes-{name}", f"Unlabelled examples by client and class, {group.label}", drawn
+    tested = next((found for result in group.results if (found := read_confusion(result.confusion)) is not None), None)
+    if tested is not None:
+        title = f"Confusion matrix of the final global model, {group.label}"
+        yield f"confusion-{name}", title, confusion(title, tested.matrix, tested.class_names, "test examples")
+
+
+def _class_maps(task: str, groups: Sequence[Group]) -> Iterator[Drawn]:
+    """Who holds what: one map for all runs that share a partition."""
+    maps: dict[bytes, tuple[str, np.ndarray, list[str]]] = {}
+    for group in groups:
+        for result in group.results:
+            found = counts_by_class(result.partition, "unlabeled")
+            if found is not None:
+                maps.setdefault(found[0].tobytes(), (f"seed {result.settings['seed']}", *found))
+    for number, (seed, counts, names) in enumerate(maps.values()):
+        title = f"Unlabelled examples by client and class, {task}" + (f", {seed}" if len(maps) > 1 else "")
+        file = f"classes-{task}" + (f"-{number + 1}" if len(maps) > 1 else "")
+        yield file, title, matrix(title, counts, "class", "client", "examples", names)
+        if number == MOST_MAPS - 1:
+            return
+
+
+MOST_MAPS = 3  # of partitions that differ in their seed alone, or in another setting
 
 
 def new(title: str, height: float = 3.8) -> tuple[Figure, Axes]:
@@ -135,15 +168,24 @@ def _plain(text: str) -> str:
 
 
 def curve(
-    axes: Axes, number: int, label: str, rounds: Sequence[float], centre: Sequence[float], width: Sequence[float] = ()
+    axes: Axes,
+    look: Style,
+    label: str,
+    rounds: Sequence[float],
+    centre: Sequence[float],
+    width: Sequence[float] = (),
+    joined: bool = False,
 ) -> None:
-    """A line in the number's colour and dashes, in a band of the given width."""
-    colour, dash = COLOURS[number % len(COLOURS)], DASHES[(number + number // len(COLOURS)) % len(DASHES)]
-    marker = "o" if len(rounds) == 1 else None
-    axes.plot(rounds, centre, color=colour, ls=dash, lw=1.6, label=_plain(label), marker=marker, ms=4)
+    """A line in a band of the given width; unless joined, with gaps where rounds have no value."""
+    x, y = (np.array(rounds, float), np.array(centre, float)) if joined else with_gaps(rounds, centre)
+    every = max(1, len(x) // 12)
+    line = {"color": look.colour, "ls": look.dash, "lw": 1.6, "marker": look.marker, "ms": 4, "markevery": every}
+    axes.plot(x, y, label=_plain(label), **line)
+    alone = isolated(y)
+    axes.plot(x[alone], y[alone], color=look.colour, ls="", marker=look.marker or "o", ms=4)
     if any(width):
         low, high = np.subtract(centre, width), np.add(centre, width)
-        axes.fill_between(rounds, low, high, color=colour, alpha=0.18, lw=0)
+        axes.fill_between(rounds, low, high, color=look.colour, alpha=0.18, lw=0)
 
 
 def finish(axes: Axes, x: str, y: str, legend: bool = True) -> None:
@@ -153,7 +195,7 @@ def finish(axes: Axes, x: str, y: str, legend: bool = True) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
-    count = len(axes.get_lines())
+    count = len(axes.get_legend_handles_labels()[0])
     if legend and count > 6:  # beside the picture, which becomes wider for it
         figure = axes.get_figure()
         assert figure is not None
@@ -179,8 +221,9 @@ def _costs(label: str, lines: Sequence[Mapping[str, Any]]) -> Figure:
         for number, part in enumerate(("sum", "sigma", "psi", "helpers")):
             values = [100 * line[way][part] for line in lines]
             if part in ("sum", "sigma") or any(values):
-                curve(axes, number, part, range(1, len(lines) + 1), values)
+                curve(axes, style.numbered(number), part, range(1, len(lines) + 1), values)
         axes.set_title(title, fontsize=9)
+        axes.set_ylim(bottom=0)
         finish(axes, "round", "% of one parameter set" if way == "s2c" else "", legend=way == "s2c")
     figure.suptitle(textwrap.fill(_plain(f"Communication cost, {label}"), 80), x=0.01, ha="left", fontsize=10)
     return figure
@@ -190,7 +233,8 @@ def _parts(group: Group) -> Figure:
     figure, axes = new(f"The global model and its parts, {group.label}")
     names = (("test_acc", "sigma + psi"), ("test_acc_sigma", "sigma only"), ("test_acc_psi", "psi only"))
     for number, (name, label) in enumerate(names):
-        curve(axes, number, label, *band(group, name))
+        curve(axes, style.numbered(number), label, *band(group, name))
+    axes.set_ylim(bottom=0)
     finish(axes, "round", "test accuracy, %")
     return figure
 
@@ -223,12 +267,18 @@ def matrix(title: str, values: np.ndarray, x: str, y: str, what: str, names: Seq
         if values.shape[0] == len(names):
             axes.set_yticks(range(len(names)), [_plain(name) for name in names], fontsize=8)
     if values.size <= 225:
-        middle = (values.max() + values.min()) / 2
         for row, column in np.ndindex(values.shape):
             value = values[row, column]
-            colour = "black" if value > middle else "white"
+            colour = readable_on(np.asarray(image.to_rgba(value))[:3].tolist())
             axes.text(column, row, f"{value}", ha="center", va="center", fontsize=7, color=colour)
     return figure
+
+
+def readable_on(background: Sequence[float]) -> str:
+    """Black or white, whichever stands out more (W3C's contrast ratio) on this red, green and blue."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in map(float, background)]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return "black" if (luminance + 0.05) / 0.05 > 1.05 / (luminance + 0.05) else "white"
 
 
 def reliability(calibration: Calibration) -> Figure:
@@ -238,24 +288,16 @@ def reliability(calibration: Calibration) -> Figure:
     left, width = calibration.edges[:-1], np.diff(calibration.edges)
     filled = calibration.counts > 0
     axes.plot((0, 100), (0, 100), color="grey", ls="--", lw=1.0, label="calibrated")
-    bars = {"align": "edge", "edgecolor": "white", "color": COLOURS[1]}
+    bars = {"align": "edge", "edgecolor": "white", "color": style.COLOURS[3]}
     axes.bar(100 * left[filled], 100 * calibration.accuracy[filled], 100 * width[filled], label="predictions", **bars)
     confidence, accuracy = 100 * calibration.confidence[filled], 100 * calibration.accuracy[filled]
-    axes.plot(confidence, accuracy, "o", ms=4, color=COLOURS[0], label="at the bin's mean confidence")
+    axes.plot(confidence, accuracy, "o", ms=4, color=style.COLOURS[0], label="at the bin's mean confidence")
     axes.set_title(f"Expected calibration error {100 * calibration.error:.2f} %", loc="left", fontsize=10)
     below.bar(100 * left, calibration.counts, 100 * width, **bars)
     finish(axes, "", "right, %")
     finish(below, "confidence, %", "images", legend=False)
     axes.set(xlim=(0, 100), ylim=(0, 100))
     return figure
-
-
-def _confusion(label: str, content: Mapping[str, Any]) -> Figure | None:
-    checked = _table(content.get("matrix"), content.get("class_names"))
-    if checked is None or checked[0].shape[0] != checked[0].shape[1]:
-        return None
-    title = f"Confusion matrix of the final global model, {label}"
-    return confusion(title, *checked, "test examples")
 
 
 MOST_NAMES = 50  # classes that can be read
@@ -269,22 +311,3 @@ def confusion(title: str, values: np.ndarray, names: Sequence[str], what: str) -
         title = f"{title}: the {MOST_NAMES} of {len(names):,} classes with the most mistakes"
         values, names = values[np.ix_(chosen, chosen)], [names[number] for number in chosen]
     return matrix(title, values, "predicted", "truth", what, names)
-
-
-def _classes(label: str, content: Mapping[str, Any]) -> Figure | None:
-    checked = _table(content.get("unlabeled"), content.get("class_names"))
-    if checked is None:
-        return None
-    title = f"Unlabelled examples by client and class, {label}"
-    return matrix(title, checked[0], "class", "client", "examples", checked[1])
-
-
-def _table(rows: Any, names: Any) -> tuple[np.ndarray, list[str]] | None:
-    """(counts [rows, classes], class names), or None if it is anything else."""
-    try:
-        values = np.array(rows, dtype=int)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    if values.ndim != 2 or not isinstance(names, list) or values.shape[1] != len(names) or not values.size:
-        return None
-    return values, ["".join(letter if letter.isprintable() else "?" for letter in str(name)[:30]) for name in names]

@@ -19,7 +19,6 @@ from fedmatch_tf.report.time_left import TimeLeft
 from fedmatch_tf.runs.display import Progress, duration
 from fedmatch_tf.runs.partition_folder import with_own_partitions
 
-
 DEFAULT_SEEDS = (1, 2, 3)
 
 

@@ -48,6 +48,11 @@ class Group(NamedTuple):
         """The runs that count in means."""
         return [result for result in self.results if result.state == FINISHED]
 
+    @property
+    def unfinished(self) -> list[Result]:
+        """The others."""
+        return [result for result in self.results if result.state != FINISHED]
+
 
 def find(patterns: Sequence[str]) -> list[Result]:
     """The runs that the patterns match, each once, sorted by folder; a pattern that matches nothing is refused."""

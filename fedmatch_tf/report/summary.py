@@ -6,7 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fedmatch_tf.report.paper import Reported, reported
+from fedmatch_tf.config import Config
+from fedmatch_tf.report.confusions import Confusion, read_confusion
+from fedmatch_tf.report.paper import Reported, other_settings, reported
 from fedmatch_tf.report.results import Group
 
 
@@ -31,13 +33,18 @@ class Summary(NamedTuple):
     megabytes: Mean | None  # a client's round, both ways
     full_megabytes: Mean | None  # the same if all weights were sent, as other papers count; None where they are
     minutes: Mean | None
+    macro_f1: Mean | None  # percent: of the final global model, mean over classes
+    confusions: list[Confusion]  # of the final global models
     paper: Reported | None
+    other_settings: str  # that are not the paper's
 
     @property
     def difference(self) -> float | None:
-        """Our accuracy minus the paper's, in points; of the same measure, global or local."""
+        """Our accuracy minus the paper's, in points, of the same measure; None unless settings and rounds agree."""
         ours = self.local if self.paper and self.paper.local else self.final
-        return None if self.paper is None or ours is None else ours.value - self.paper.accuracy
+        if self.paper is None or ours is None or self.other_settings:
+            return None
+        return ours.value - self.paper.accuracy
 
 
 def mean(values: Sequence[float]) -> Mean | None:
@@ -55,6 +62,8 @@ def summarise(group: Group) -> Summary:
     """The figures of the group's finished runs."""
     runs = [result.lines for result in group.finished]
     local = [lines[-1]["local_test_acc"] for lines in runs]
+    read = [read_confusion(result.confusion) for result in group.finished]
+    confusions = [confusion for confusion in read if confusion is not None]
     return Summary(
         group,
         final=mean([100 * lines[-1]["test_acc"] for lines in runs]),
@@ -67,7 +76,10 @@ def summarise(group: Group) -> Summary:
         megabytes=mean([(_average(lines, "s2c", "bytes") + _average(lines, "c2s", "bytes")) / 1e6 for lines in runs]),
         full_megabytes=mean([full / 1e6 for lines in runs if (full := full_bytes(lines)) is not None]),
         minutes=mean([math.fsum(line["seconds"] for line in lines) / 60 for lines in runs]),
+        macro_f1=mean([100 * float(confusion.f1.mean()) for confusion in confusions]),
+        confusions=confusions,
         paper=reported(group.settings),
+        other_settings=other_settings(Config(**group.settings)),
     )
 
 

@@ -1,123 +1,124 @@
-"""Tables as Markdown, CSV and LaTeX."""
+"""Tables whose cells are texts or numbers: as Markdown and LaTeX to read, as CSV for other programs."""
 
 from __future__ import annotations
 
 import csv
 import io
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, Union
 
-from fedmatch_tf.config import Config
-from fedmatch_tf.report.field import published
-from fedmatch_tf.report.paper import other_settings
-from fedmatch_tf.report.results import Result
-from fedmatch_tf.report.summary import Mean, Summary
+from fedmatch_tf.report.summary import Mean
+
+
+class Value(NamedTuple):
+    """A number, of several runs with its deviation."""
+
+    mean: float
+    deviation: float | None = None
+    digits: int = 2
+    sign: bool = False  # positive ones are shown with a plus
+
+
+class Missing(NamedTuple):
+    """Why there is no number: shown where people read, empty in a CSV."""
+
+    why: str
+
+
+Cell = Union[str, Value, Missing]
 
 
 class Table(NamedTuple):
-    """Cells as text; a column of numbers is set to the right."""
+    """What is told of several things, a row each."""
 
-    name: str
+    name: str  # of its files
     title: str
     head: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    rows: Sequence[Sequence[Cell]]
 
 
-def accuracy_table(summaries: Sequence[Summary]) -> Table:
-    """Accuracy and cost of every group beside the paper's."""
-    rows = []
-    for summary in summaries:
-        task, model = summary.group.label.split(": ", 1)
-        cells = {
-            "task": task,
-            "model": model,
-            "rounds": str(summary.group.settings["num_rounds"]),
-            "seeds": f"{len(summary.group.finished)} of {len(summary.group.results)}",
-            "final acc. (%)": plus_minus(summary.final),
-            "best acc. on test data (%)": plus_minus(summary.best),
-            "acc. at the lowest validation loss (%)": plus_minus(summary.validated),
-            "local acc. (%)": plus_minus(summary.local),
-            "paper acc. (%)": "",
-            "settings that are not the paper's": "",
-            "difference": "" if summary.difference is None else f"{summary.difference:+.2f}",
-            "S2C (%)": percent(summary.s2c),
-            "S2C without first visits (%)": percent(summary.s2c_returning),
-            "C2S (%)": percent(summary.c2s),
-            "paper S2C, C2S (%)": "",
-            "MB per client and round": number(summary.megabytes, 1),
-            "MB counted in full": number(summary.full_megabytes, 1),
-            "published (%)": _published(summary.group.settings),
-            "time (min)": number(summary.minutes, 1),
-        }
-        if (paper := summary.paper) is not None:
-            cells["settings that are not the paper's"] = other_settings(Config(**summary.group.settings))
-            cells["paper acc. (%)"] = plus_minus(Mean(paper.accuracy, paper.deviation)) + " local" * paper.local
-            if paper.s2c is not None and paper.c2s is not None:
-                cells["paper S2C, C2S (%)"] = f"{100 * paper.s2c:.0f}, {100 * paper.c2s:.0f}"
-        rows.append(cells)
-    title = "Accuracy and communication, mean ± deviation over finished runs"
-    names = [name for name in (rows[0] if rows else ()) if any(cells[name] for cells in rows)]  # no empty column
-    return Table("accuracy", title, names, [[cells[name] for name in names] for cells in rows])
+def table_of(name: str, title: str, rows: Sequence[Mapping[str, Cell]]) -> Table:
+    """A table of rows by column, without the columns that are empty in all of them."""
+    names = [column for column in (rows[0] if rows else ()) if any(row[column] for row in rows)]
+    return Table(name, title, names, [[row[column] for column in names] for row in rows])
 
 
-def _published(settings: Mapping[str, Any]) -> str:
-    """What papers of the field report for this model in this setting."""
-    own = [value for value in published(settings) if value.model == settings["model"]]
-    return ", ".join(f"{value.accuracy:g} ({value.where})" for value in own)
-
-
-def runs_table(results: Sequence[Result]) -> Table:
-    """Every run and its state."""
-    rows = []
-    for result in results:
-        last = f"{100 * result.lines[-1]['test_acc']:.2f}" if result.lines else ""
-        seed = str(result.settings.get("seed", ""))
-        rows.append([result.name, result.state, result.remark, seed, str(len(result.lines)), last])
-    return Table("runs", "Runs", ["run", "state", "remark", "seed", "rounds", "last acc. (%)"], rows)
-
-
-def plus_minus(value: Mean | None) -> str:
-    """12.34 ± 0.56, or 12.34 of one run."""
-    if value is None:
+def value(mean: Mean | None, factor: float = 1.0, digits: int = 2) -> Cell:
+    """A mean over runs as a cell; empty if there is none."""
+    if mean is None:
         return ""
-    return f"{value.value:.2f}" + ("" if value.deviation is None else f" ± {value.deviation:.2f}")
+    return Value(factor * mean.value, None if mean.deviation is None else factor * mean.deviation, digits)
 
 
-def percent(value: Mean | None) -> str:
-    """A share as per cent."""
-    return "" if value is None else f"{100 * value.value:.0f}"
+def plus_minus(mean: Mean | None) -> str:
+    """12.34 ± 0.56, or 12.34 of one run."""
+    return text(value(mean))
 
 
-def number(value: Mean | None, digits: int) -> str:
-    """A mean without its deviation."""
-    return "" if value is None else f"{value.value:.{digits}f}"
+def percent(mean: Mean | None) -> str:
+    """A share as per cent, without its deviation."""
+    return "" if mean is None else f"{100 * mean.value:.0f}"
+
+
+def text(cell: Cell) -> str:
+    """The cell as people read it."""
+    if isinstance(cell, Missing):
+        return f"- {cell.why}"
+    if not isinstance(cell, Value):
+        return cell
+    shown = f"{cell.mean:{'+' if cell.sign else ''}.{cell.digits}f}"
+    return shown if cell.deviation is None else f"{shown} ± {cell.deviation:.{cell.digits}f}"
+
+
+def texts(table: Table) -> list[list[str]]:
+    """The rows as people read them."""
+    return [[text(cell) for cell in row] for row in table.rows]
 
 
 def markdown(table: Table) -> str:
     """The table as Markdown."""
-    lines = [table.head, ["---"] * len(table.head), *table.rows]
+    lines = [table.head, ["---"] * len(table.head), *texts(table)]
     cells = [[re.sub(r"([|\\`<>*_\[\]])", r"\\\1", cell).replace("\n", " ") for cell in line] for line in lines]
     cells[1] = ["---"] * len(table.head)
     return "\n".join("| " + " | ".join(line) + " |" for line in cells) + "\n"
 
 
 def comma_separated(table: Table) -> str:
-    """The table as CSV; a cell that a spreadsheet would take for a formula gets an apostrophe."""
+    """The table as CSV: numbers as numbers, deviations in columns of their own."""
+    columns = [[row[number] for row in table.rows] for number in range(len(table.head))]
+    width = [2 if any(_numbers(cell)[1] for cell in column) else 1 for column in columns]
+    head = [part for name, count in zip(table.head, width) for part in (name, f"{name}, deviation")[:count]]
+    rows = [[part for cell, count in zip(row, width) for part in _numbers(cell)[:count]] for row in table.rows]
+    return as_csv([head, *rows])
+
+
+def _numbers(cell: Cell) -> tuple[str, str]:
+    """(what stands in a CSV, its deviation)."""
+    if isinstance(cell, Value):
+        return _number(cell.mean), "" if cell.deviation is None else _number(cell.deviation)
+    return ("" if isinstance(cell, Missing) else cell), ""
+
+
+def _number(number: float) -> str:
+    return f"{round(number, 6):.10g}"
+
+
+def as_csv(rows: Iterable[Sequence[str]]) -> str:
+    """Rows of texts; one that a spreadsheet would take for a formula gets an apostrophe."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(table.head)
-    for row in table.rows:
+    for row in rows:
         writer.writerow([f"'{cell}" if _FORMULA.match(cell) and not _NUMBER.fullmatch(cell) else cell for cell in row])
     return out.getvalue()
 
 
-_FORMULA, _NUMBER = re.compile(r"[=@+\-\t\r]"), re.compile(r"[+-]?\d[\d.]*")
+_FORMULA, _NUMBER = re.compile(r"[=@+\-\t\r]"), re.compile(r"[+-]?\d[\d.]*(e[+-]?\d+)?")
 
 
 def latex(table: Table) -> str:
     """The table as a LaTeX tabular."""
-    lines = [" & ".join(escape_latex(cell) for cell in row) + r" \\" for row in table.rows]
+    lines = [" & ".join(escape_latex(cell) for cell in row) + r" \\" for row in texts(table)]
     head = " & ".join(escape_latex(cell) for cell in table.head) + r" \\"
     begin = r"\begin{tabular}{" + "l" * len(table.head) + "}"
     return "\n".join([f"% {table.name}", begin, r"\hline", head, r"\hline", *lines, r"\hline", r"\end{tabular}"]) + "\n"

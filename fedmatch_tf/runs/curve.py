@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -40,13 +41,17 @@ def curve(lines: Sequence[Mapping[str, Any]], title: str) -> Figure:
         accuracy.plot(rounds, [100 * line["test_acc"] for line in lines], color=BLUE, label="global model")
     if local:
         accuracy.plot(rounds, _percent(lines, "local_test_acc"), color=ORANGE, ls="--", label="mean of the clients")
-    accuracy.set(title="test accuracy", ylabel="%")
+    accuracy.set(title="test accuracy", ylabel="%", ylim=(0, None))
     labels.plot(rounds, _percent(lines, "confident"), color=BLUE, label="unlabelled rows with one")
-    labels.plot(rounds, _percent(lines, "pseudo_label_acc"), color=ORANGE, ls="--", label="of these, right")
+    right = _percent(lines, "pseudo_label_acc")
+    if not np.isnan(right).all():
+        labels.plot(rounds, right, color=ORANGE, ls="--", label="of these, right")
+        alone = isolated(right)
+        labels.plot(np.array(rounds)[alone], right[alone], color=ORANGE, ls="", marker="o", ms=3)
     labels.set(title="pseudo-labels", ylabel="%", ylim=(-3, 103))
-    costs.plot(rounds, [line["s2c"]["sum"] for line in lines], color=BLUE, label="server to client")
-    costs.plot(rounds, [line["c2s"]["sum"] for line in lines], color=ORANGE, ls="--", label="client to server")
-    costs.set(title="communication cost", ylabel="weights sent (1: one whole set)", ylim=(0, None))
+    costs.plot(rounds, [100 * line["s2c"]["sum"] for line in lines], color=BLUE, label="server to client")
+    costs.plot(rounds, [100 * line["c2s"]["sum"] for line in lines], color=ORANGE, ls="--", label="client to server")
+    costs.set(title="communication cost", ylabel="% of one parameter set", ylim=(0, None))
     for axis in (accuracy, labels, costs):
         axis.set_xlabel("round")
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -63,5 +68,19 @@ def draw_curve(lines: Sequence[Mapping[str, Any]], title: str, path: Path) -> No
         curve(lines, title).savefig(file, dpi=110, format="png")
 
 
-def _percent(lines: Sequence[Mapping[str, Any]], name: str) -> list[float]:
-    return [float("nan") if line[name] is None else 100 * line[name] for line in lines]
+def _percent(lines: Sequence[Mapping[str, Any]], name: str) -> np.ndarray:
+    return np.array([float("nan") if line[name] is None else 100 * line[name] for line in lines])
+
+
+def with_gaps(rounds: Sequence[float], values: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
+    """The points with a NaN between rounds that do not follow each other, so that no line joins them."""
+    x, y = np.array(rounds, float), np.array(values, float)
+    holes = np.flatnonzero(np.diff(x) > 1) + 1
+    return np.insert(x, holes, np.nan), np.insert(y, holes, np.nan)
+
+
+def isolated(values: np.ndarray) -> np.ndarray:
+    """Which points no line would show: those without a neighbour."""
+    there = ~np.isnan(values)
+    before, after = np.concatenate([[False], there[:-1]]), np.concatenate([there[1:], [False]])
+    return np.asarray(there & ~before & ~after)

@@ -15,6 +15,7 @@ from fedmatch_tf.config import Config
 Progress = Callable[[Iterable[Any], int, str], Iterable[Any]]
 
 LINE_EVERY_SECONDS = 5.0
+WHAT_HELPS = "What helps: more rounds (--num-rounds), another learning rate (--lr), more labels"
 
 
 def progress_for(quiet: bool) -> Progress:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from data.errors import DataError
+from fedmatch_tf.config import ConfigError
 from fedmatch_tf.report import results
 from fedmatch_tf.report.compare import compare, read_original, settings_table, verdicts
 from tests.conftest import ORIGINAL, ROOT, assert_refused, run_main
@@ -30,6 +31,7 @@ def write_original(folder: Path, accuracies: list[float], **options: Any) -> Pat
             "confidence": 0.75,
             "wd": 0.0001,
             "archi": "resnet9",
+            "frac_clients": 0.05,
             **options,
         },
     }
@@ -45,9 +47,9 @@ def test_every_quantity_has_a_verdict_on_the_rounds_that_both_have(tmp_path: Pat
     assert rows["accuracy (%)"][2:4] == ["22", "20"]  # over three rounds, not four
     assert rows["accuracy (%)"][6] == "agrees"
     assert rows["loss"][6] == "differs"  # 1 against 2
-    assert rows["C2S, sum"][6] == "agrees"
-    assert rows["C2S, sigma"][6] == "differs"  # 1 against 0.3
-    assert rows["S2C, helpers"][2:4] == ["0.25", "0"]
+    assert rows["C2S, sum (%)"][6] == "agrees"
+    assert rows["C2S, sigma (%)"][6] == "differs"  # 100 against 30
+    assert rows["S2C, helpers (%)"][2:4] == ["25", "0"]
     assert theirs.clients[3]["test_acc"] == [0.5]
 
 
@@ -62,7 +64,10 @@ def test_settings_that_differ_stand_beside_each_other(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_written_with_page_figures_and_tables(tmp_path: Path) -> None:
-    write_original(tmp_path / "theirs", [0.1, 0.2], task="<script>x</script>")
+    write_original(tmp_path / "theirs", [0.1, 0.2], lr="<script>x</script>")
+    write_run(tmp_path / "logs" / "task", [0.1], task="ls-biid-c10")
+    write_run(tmp_path / "logs" / "network", [0.1], arch="alexnet", seed=2)
+    write_run(tmp_path / "logs" / "fraction", [0.1], frac_clients=0.1)
     write_original(write_run(tmp_path / "logs" / "run", [0.12, 0.3]) / "x", [0.1])
     for name in ("server.txt", "client-3.txt"):
         (tmp_path / "logs" / "run" / "x" / name).replace(tmp_path / "logs" / "run" / name)
@@ -73,7 +78,14 @@ def test_a_folder_is_written_with_page_figures_and_tables(tmp_path: Path) -> Non
     assert len(list((made / "figures").glob("*.svg"))) == 10  # accuracy, loss, four costs one way, three the other
     assert len(list(csv.reader((made / "tables" / "verdicts.csv").open()))) == 10
     assert [row[1:] for row in csv.reader((made / "tables" / "clients.csv").open())][1:] == [["1", "1", "", "0.5"]] * 2
-    assert "Of another task than the original" in page
+    assert sorted(csv.reader((made / "tables" / "not-compared.csv").open()))[:3] == [
+        ["fraction", "frac-clients 0.1, the original's is 0.05"],
+        ["network", "arch alexnet, the original's is resnet9"],
+        ["run", "reason"],
+    ]
+    assert "task ls-biid-c10, the original&#39;s is lc-biid-c10" in page
+    with pytest.raises(ConfigError, match=r"expected a run that can be compared .*\n  network: arch alexnet, the orig"):
+        compare([str(tmp_path / "logs" / "network")], tmp_path / "theirs", tmp_path)
 
 
 @pytest.mark.parametrize(

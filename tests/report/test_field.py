@@ -82,4 +82,4 @@ def test_a_report_has_the_published_value_of_the_runs_own_model(tmp_path: Path) 
     del settings["num_rounds"]
     write_run(tmp_path / "logs" / "run", [0.1, 0.2], **settings)
     made = report([str(tmp_path / "logs" / "*")], tmp_path)
-    assert "58.4 (SemiFL, table 1)" in (made / "tables" / "accuracy.csv").read_text()
+    assert "58.4 (SemiFL, table 1)" in (made / "tables" / "accuracy-ls-bdir-c10.csv").read_text()

@@ -13,14 +13,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from fedmatch_tf.config import ConfigError, make_config
-from fedmatch_tf.report import results, tables
+from fedmatch_tf.config import MODELS, ConfigError, make_config
+from fedmatch_tf.report import report_tables, results, style, tables
 from fedmatch_tf.report.build import report
 from fedmatch_tf.report.outcome import describe
 from fedmatch_tf.report.paper import other_settings, reported
+from fedmatch_tf.report.plots import readable_on
 from fedmatch_tf.report.summary import band, mean, returning_cost, summarise
+from fedmatch_tf.runs.curve import curve, isolated, with_gaps
 from fedmatch_tf.runs.tensorboard import NAME, ScalarLog
 from tests.conftest import ROOT, assert_refused, run_main
 
@@ -110,7 +113,9 @@ def test_partial_and_unreadable_runs_are_shown_and_never_averaged(tmp_path: Path
     assert summary.final is not None
     assert summary.final.value == pytest.approx(30)
     assert summary.final.deviation is None
-    assert tables.accuracy_table([summary]).rows[0][2:4] == ["3", "1 of 3"]
+    table = report_tables.summary_table([summary])
+    row = dict(zip(table.head, tables.texts(table)[0]))
+    assert (row["rounds"], row["seeds"], row["not finished"], row["final acc. (%)"]) == ("3", "1", "2", "30.00")
 
 
 def test_curves_are_of_finished_runs_or_of_partial_ones_as_far_as_all_have_got(tmp_path: Path) -> None:
@@ -259,12 +264,19 @@ def test_the_papers_values_are_found_by_what_a_run_is() -> None:
     assert reported(settings("ls-biid-c10", labels_per_class=50)) is None
 
 
-def test_the_difference_is_to_the_papers_own_measure(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "s", [0.5] * 10, task="lc-simb-fmnist", num_rounds=10)
-    lines = [line(number, 0.5, local_test_acc=0.8) for number in range(10)]
-    (folder / "rounds.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
-    (group,) = groups_of(tmp_path)
-    assert summarise(group).difference == pytest.approx(80 - 77.95)
+def test_the_difference_is_to_the_papers_own_measure_and_of_its_settings(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"task": "lc-simb-fmnist", "profile": "paper"}
+    for name, count, lr in (("s", 100, 1e-3), ("few", 10, 1e-3), ("lr", 100, 0.5)):
+        folder = write_run(tmp_path / name, [0.5] * count, **given, lr=lr)
+        lines = [line(number, 0.5, local_test_acc=0.8) for number in range(count)]
+        (folder / "rounds.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
+    summaries = {group.results[0].name: summarise(group) for group in groups_of(tmp_path)}
+    assert summaries["s"].difference == pytest.approx(80 - 77.95)
+    assert summaries["few"].difference is summaries["lr"].difference is None
+    table = report_tables.summary_table([summaries["few"]])
+    row = dict(zip(table.head, table.rows[0]))
+    assert row["difference"] == tables.Missing("other settings")
+    assert row["paper acc. (%)"] == tables.Value(77.95, 0.14)
 
 
 HOSTILE = "<script>alert(1)</script> & $x_1^2$ \\input{/etc/passwd} | =cmd() ~ % # {}"
@@ -305,6 +317,97 @@ def test_a_cell_is_no_formula_for_a_spreadsheet() -> None:
     ]
 
 
+def test_csv_has_numbers_in_cells_and_deviations_in_columns_of_their_own() -> None:
+    table = tables.Table(
+        "t",
+        "t",
+        ["model", "acc.", "paper", "difference"],
+        [
+            ["a", tables.Value(12.3456789, 0.5), tables.Value(50.0), tables.Missing("other settings")],
+            ["b", tables.Value(1e-7), "", tables.Value(-3.5, sign=True)],
+        ],
+    )
+    assert list(csv.reader(tables.comma_separated(table).splitlines())) == [
+        ["model", "acc.", "acc., deviation", "paper", "difference"],
+        ["a", "12.345679", "0.5", "50", ""],
+        ["b", "0", "", "", "-3.5"],
+    ]
+    assert tables.texts(table) == [["a", "12.35 ± 0.50", "50.00", "- other settings"], ["b", "0.00", "", "-3.50"]]
+
+
+def test_all_rounds_of_all_runs_are_one_flat_table(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        write_run(tmp_path / "logs" / f"run{seed}", [0.25, 0.5], seed=seed)
+    made = report([str(tmp_path / "logs" / "*")], tmp_path)
+    rows = list(csv.DictReader((made / "tables" / "rounds.csv").open()))
+    assert [(row["run"], row["seed"], row["round"], row["test_acc"]) for row in rows] == [
+        ("run1", "1", "0", "0.25"),
+        ("run1", "1", "1", "0.5"),
+        ("run2", "2", "0", "0.25"),
+        ("run2", "2", "1", "0.5"),
+    ]
+    assert {row["s2c.sum"] for row in rows} == {"2.0", "1.0"}
+    assert {row["pseudo_label_acc"] for row in rows} == {""}
+    assert {row["clients"] for row in rows} == {"0 1"}
+
+
+# 10 cats of which 8 are right, 30 dogs of which 24 are: recall 0.8 each, precision 8/14 and 24/26.
+CATS_AND_DOGS = {"class_names": ["cat", "dog"], "matrix": [[8, 2], [6, 24]]}
+
+
+def test_classes_have_their_own_accuracy_and_imbalanced_data_macro_f1(tmp_path: Path) -> None:
+    for seed, matrix in ((1, [[8, 2], [6, 24]]), (2, [[6, 4], [3, 27]])):
+        folder = write_run(tmp_path / "logs" / f"run{seed}", [0.8], seed=seed)
+        (folder / "confusion.json").write_text(json.dumps({**CATS_AND_DOGS, "matrix": matrix}))
+    (group,) = groups_of(tmp_path / "logs")
+    summary = summarise(group)
+    table = report_tables.classes_table("lc-biid-c10", [summary])
+    assert table is not None
+    assert tables.texts(table) == [["cat", "10", "70.0 ± 14.1"], ["dog", "30", "85.0 ± 7.1"]]
+    f1 = [(2 * 8 / (10 + 14) + 2 * 24 / (30 + 26)) / 2, (2 * 6 / (10 + 9) + 2 * 27 / (30 + 31)) / 2]
+    assert summary.macro_f1 is not None
+    assert summary.macro_f1.value == pytest.approx(100 * sum(f1) / 2)
+    assert "macro-F1 (%)" in report_tables.accuracy_table("lc-biid-c10", [summary]).head
+    text = describe(tmp_path / "logs" / "run1")
+    assert f"cat 80, dog 80 %; macro-F1 {100 * f1[0]:.2f} %" in text
+
+
+def test_a_model_that_predicts_one_class_only_is_told_of(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", [0.25])
+    assert "predicts" not in describe(folder)
+    (folder / "confusion.json").write_text(json.dumps({**CATS_AND_DOGS, "matrix": [[10, 0], [30, 0]]}))
+    assert "predicts cat for every image" in describe(folder)
+
+
+def test_a_model_looks_the_same_in_every_figure_and_no_two_look_alike() -> None:
+    looks = [style.of_model(model) for model in MODELS]
+    assert len(set(looks)) == len(MODELS)
+    assert style.of_models(["fedavg-sl", "fedmatch", "fedmatch"]) == [
+        style.of_model("fedavg-sl"),
+        style.of_model("fedmatch"),
+        style.of_model("fedmatch")._replace(marker="o"),
+    ]
+
+
+def test_rounds_without_a_value_leave_a_gap_and_a_single_one_is_a_point(tmp_path: Path) -> None:
+    x, y = with_gaps([1, 2, 5, 8, 9], [10.0, 20.0, 30.0, 40.0, 50.0])
+    np.testing.assert_array_equal(y, [10, 20, np.nan, 30, np.nan, 40, 50])
+    assert x[isolated(y)].tolist() == [5]
+    accuracies = [None, 0.5, None, None, 1.0, 0.9]
+    figure = curve([line(number, 0.5, pseudo_label_acc=value) for number, value in enumerate(accuracies)], "title")
+    drawn, points = figure.axes[1].get_lines()[1:]
+    np.testing.assert_array_equal(drawn.get_ydata(), [np.nan, 50, np.nan, np.nan, 100, 90])
+    np.testing.assert_array_equal(points.get_xydata(), [[2, 50]])
+    none = curve([line(number, 0.5) for number in range(3)], "title").axes[1]
+    assert [text.get_text() for text in none.get_legend().get_texts()] == ["unlabelled rows with one"]
+
+
+def test_digits_stand_out_on_every_colour() -> None:
+    assert readable_on((1.0, 1.0, 1.0)) == readable_on((0.7, 0.7, 0.2)) == "black"
+    assert readable_on((0.0, 0.0, 0.0)) == readable_on((0.0, 0.2, 0.4)) == "white"
+    assert readable_on((0.49, 0.49, 0.47)) == "black"  # grey: 4.9 to 1 against 4.2 to 1
+
+
 def full_report(tmp_path: Path) -> Path:
     """A report that has every figure."""
     for seed in (1, 2):
@@ -330,7 +433,6 @@ def test_every_kind_of_figure_is_drawn(tmp_path: Path) -> None:
         "accuracy",
         "confident",
         "pseudo-labels",
-        "learning-rate",
         "cost",
         "parts",
         "labeled-acc",
@@ -341,9 +443,11 @@ def test_every_kind_of_figure_is_drawn(tmp_path: Path) -> None:
     page = (made / "report.html").read_text()
     assert "http://" not in page.replace("http://www.w3.org", "")
     assert "https://" not in page
-    assert {path.name for path in (made / "tables").iterdir()} == {
-        f"{name}.{ending}" for name in ("accuracy", "runs") for ending in ("md", "csv", "tex")
+    of_task = [f"{kind}-lc-biid-c10" for kind in ("accuracy", "costs", "classes")]
+    assert {path.name for path in (made / "tables").iterdir()} == {"rounds.csv"} | {
+        f"{name}.{ending}" for name in ("accuracy", "runs", *of_task) for ending in ("md", "csv", "tex")
     }
+    assert len(list((made / "figures").glob("classes-*.png"))) == 1, "all runs share the partition"
 
 
 def test_accuracy_by_labels_per_class_is_drawn_where_runs_differ_in_it(tmp_path: Path) -> None:
@@ -434,8 +538,8 @@ def test_the_page_works_in_a_browser(tmp_path: Path) -> None:
             assert min(images) > 100
             overflow = browser.execute_script("return document.documentElement.scrollWidth - window.innerWidth")
             assert overflow <= 0, "the page itself must not scroll sideways"
-        finals = 'return [...document.querySelectorAll("#accuracy tbody tr")].map(row => row.cells[4].textContent)'
-        header = browser.find_elements(By.CSS_SELECTOR, "#accuracy th button")[4]
+        finals = 'return [...document.querySelectorAll("#accuracy tbody tr")].map(row => row.cells[8].textContent)'
+        header = browser.find_elements(By.CSS_SELECTOR, "#accuracy th button")[8]
         browser.execute_script("arguments[0].click()", header)
         up = [float(text.split()[0]) for text in browser.execute_script(finals)]
         browser.execute_script("arguments[0].click()", header)

@@ -22,8 +22,9 @@ from fedmatch_tf.config import (
     settings,
     without_effect,
 )
+from fedmatch_tf.config.models import LEARNERS
 from fedmatch_tf.config.program import program, short_program
-from fedmatch_tf.config.tables import COMMON, is_fixed
+from fedmatch_tf.config.tables import COMMON, depends_on
 
 WORK_TYPES = ("train", "gen_data", "reproduce", "report", "compare", "evaluate", "predict", "export")
 
@@ -52,7 +53,7 @@ class Command:
 
 def parse(arguments: Sequence[str]) -> Command:
     """The Command; on bad input prints one message and exits with 2."""
-    parser = _build()
+    parser = _build(_meant(arguments))
     _refuse_unknown(parser, arguments)
     given = vars(parser.parse_args(arguments))
     work_type, force, quiet, resume = (given.pop(name) for name in ("work_type", "force", "quiet", "resume"))
@@ -190,11 +191,30 @@ class _Parser(argparse.ArgumentParser):
         sys.exit(2)
 
 
-def _build() -> argparse.ArgumentParser:
+def _meant(arguments: Sequence[str]) -> Config | None:
+    """For --help: the settings of the run that the other flags describe; None if they describe none."""
+    if not {"-h", "--help"} & set(arguments):
+        return None
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for name in ("task", "model", "profile"):
+        first.add_argument(flag(name), default=argparse.SUPPRESS)
+    try:
+        given = vars(first.parse_known_args(arguments)[0])
+        return make_config(source="your images", **given) if "task" in given else None
+    except (argparse.ArgumentError, ConfigError, SystemExit):
+        return None
+
+
+def _build(meant: Config | None) -> argparse.ArgumentParser:
+    example = f"{program()} --task ls-simb-fmnist --model fedavg-uda --help"
+    if meant is None:
+        shown = f"Some defaults depend on task, model and profile. To see those of a run, give them: `{example}`"
+    else:
+        shown = f"Defaults are those of --task {meant.task} --model {meant.model} --profile {meant.profile}."
     parser = _Parser(
         prog=program(),
         description="FedMatch: federated semi-supervised learning with inter-client consistency and disjoint learning.",
-        epilog="Defaults 'by task and profile' come from the tables in fedmatch_tf/config/tables.py.",
+        epilog=shown,
         allow_abbrev=False,
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=34, width=120),
     )
@@ -215,7 +235,7 @@ def _build() -> argparse.ArgumentParser:
             type=_converter(setting, flag(name)),
             default=argparse.SUPPRESS,
             metavar=_braced(setting.choices) if setting.choices else _METAVARS[setting.kind],
-            help=_help(name, setting),
+            help=_help(name, setting, meant),
         )
     groups[WHAT].add_argument(
         "--work-type", choices=WORK_TYPES, default="train", metavar=_braced(WORK_TYPES), help="default: train"
@@ -273,17 +293,21 @@ def _braced(choices: Sequence[str]) -> str:
     return "{" + ",".join(choices) + "}"
 
 
-def _help(name: str, setting: Setting) -> str:
-    text = setting.text
+def _help(name: str, setting: Setting, meant: Config | None) -> str:
+    text, by = setting.text, depends_on(name)
+    value = COMMON.get(name) if meant is None else getattr(meant, name)
     if name == "task":
         text += "; required for train and gen_data"
-    elif not is_fixed(name):
-        text += "; default: by task and profile"
-    elif COMMON[name] is not None:
+    elif meant is None and (by or name in _BY_MODEL):
+        text += f"; default: by {' and '.join([*by, *(['model'] if name in _BY_MODEL else [])])}"
+    elif value is not None and not setting.input_path:
+        text += f"; default: {value}"
+    elif name == "dataset_path":
         text += f"; default: {COMMON[name]}"
-    elif "unset:" not in text:
-        text += "; default: none"
     return text.replace("%", "%%")
+
+
+_BY_MODEL = frozenset(name for entry in LEARNERS.values() for name in entry.defaults)
 
 
 def _converter(setting: Setting, name: str) -> Callable[[str], Any]:

@@ -44,7 +44,7 @@ class Format(NamedTuple):
         if all(known):
             published = [hashlib.md5(files[name]).hexdigest() for name in self.files] == known
         x = np.ascontiguousarray(planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
-        return Raw(x, y, self.name, published=published)
+        return Raw(x, y, self.name, num_test=len(parts[-1][1]), published=published)
 
     def _pickled(self, name: str, content: bytes) -> tuple[np.ndarray, np.ndarray]:
         try:

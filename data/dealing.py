@@ -34,6 +34,7 @@ class PartitionSpec:
     classes_per_client: int | None = None  # bshard
     labeled_fraction: float | None = None  # share of each class that is labelled, instead of labels_per_class
     labeled_clients: int | None = None  # lc: so many clients have labels; None: all
+    test_split: str | None = None  # "source": the dataset's own test set; None: drawn from all its examples
 
     @property
     def task(self) -> str:

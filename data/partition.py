@@ -33,15 +33,21 @@ class Partition:
     unlabeled: tuple[tuple[np.ndarray, ...], ...]  # [client][step]
 
 
-def make_partition(labels: np.ndarray, spec: PartitionSpec, groups: np.ndarray | None = None) -> Partition:
+def make_partition(
+    labels: np.ndarray, spec: PartitionSpec, groups: np.ndarray | None = None, num_own_test: int = 0
+) -> Partition:
     """Deals examples with these labels (0 .. C-1) to test, validation, server and clients.
 
     Args:
         groups: examples with the same number are copies of one image and stay on one side of the split.
+        num_own_test: so many, the last ones, are the dataset's own test set.
     """
     num_classes = int(labels.max()) + 1
-    check_sizes(len(labels), spec)
-    train, test, valid = split(len(labels), spec, groups)
+    if spec.test_split == "source":
+        train, test, valid = split_as_source(len(labels), spec, groups, num_own_test)
+    else:
+        check_sizes(len(labels), spec)
+        train, test, valid = split(len(labels), spec, groups)
     by_class = [train[labels[train] == label] for label in range(num_classes)]
     counts = labeled_counts(by_class, spec)
     labeled = tuple(shuffle(index, spec) for index in consecutive(by_class, counts))
@@ -94,6 +100,21 @@ def split(num_examples: int, spec: PartitionSpec, groups: np.ndarray | None) -> 
         train, test, valid = np.split(order, np.cumsum(sizes)[:2])
         return train, test, valid
     return _split_groups(order, groups, sizes)
+
+
+def split_as_source(num_examples: int, spec: PartitionSpec, groups: np.ndarray | None, num_test: int) -> Split:
+    """The same, but the last examples are the test set, in their own order; their copies elsewhere are left out."""
+    if not num_test:
+        raise DataError(
+            "--test-split: expected a dataset that has a test set of its own (x_test, test batches, a folder test/); "
+            "this one has none. Use --test-split pooled, which draws one"
+        )
+    first, test = np.split(np.arange(num_examples), [num_examples - num_test])
+    kept = first if groups is None else first[~np.isin(groups[first], groups[test])]
+    check_sizes(len(kept), spec)
+    train, none, valid = split(len(kept), spec, None if groups is None else groups[kept])
+    assert not len(none)
+    return kept[train], test, kept[valid]
 
 
 def _split_groups(order: np.ndarray, groups: np.ndarray, sizes: Sequence[int]) -> Split:

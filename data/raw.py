@@ -26,6 +26,7 @@ class Raw(NamedTuple):
     y: np.ndarray  # int64 [n]
     origin: str
     class_names: tuple[str, ...] = ()
+    num_test: int = 0  # of them, the last: a test set of their own
     published: bool | None = None  # whether its files are the published ones; None if no checksum of files is known
 
 

@@ -104,7 +104,8 @@ def read_npz(path: Path, most: int) -> Raw:
     for x, y in pairs:
         _check_pair(arrays[x], arrays[y], x, y)
     x_all, y_all = (_joined([arrays[pair[i]] for pair in pairs], "images") for i in (0, 1))
-    return Raw(x_all, y_all.reshape(-1).astype(np.int64), "npz")
+    num_test = len(arrays["x_test"]) if "x_test" in arrays else 0
+    return Raw(x_all, y_all.reshape(-1).astype(np.int64), "npz", num_test=num_test)
 
 
 def _check_pair(x: np.ndarray, y: np.ndarray, x_name: str, y_name: str) -> None:
@@ -141,7 +142,8 @@ def read_idx(folder: Path, most: int) -> Raw:
         if len(x) != len(y):
             raise DataError(f"expected one label per image, received {len(x)} images, {len(y)} labels")
     x_all = _joined([arrays[0], arrays[2]], "images")
-    return Raw(x_all, np.concatenate([arrays[1], arrays[3]]).astype(np.int64), "IDX files")
+    labels = np.concatenate([arrays[1], arrays[3]]).astype(np.int64)
+    return Raw(x_all, labels, "IDX files", num_test=len(arrays[3]))
 
 
 def _idx_array(folder: Path, name: str, num_dims: int, most: int) -> np.ndarray:
@@ -198,7 +200,7 @@ def read_split_folders(
         names = " and ".join(", ".join(part.class_names) for part in parts)
         raise DataError(f"expected the same class folders in train, valid and test, found {names}")
     x, y = (np.concatenate([getattr(part, name) for part in parts]) for name in ("x", "y"))
-    return Raw(x, y, "image folder", parts[0].class_names)
+    return Raw(x, y, "image folder", parts[0].class_names, num_test=len(parts[-1].y))
 
 
 def _images_of_class(folder: Path) -> list[Path]:

@@ -65,6 +65,7 @@ class Source:
     checksum: str  # of images and labels as read, before they are resized
     official: bool | None  # whether they are the published ones; None where no checksum is known
     groups: np.ndarray | None  # int64 [n], equal for exact copies; None where copies may fall on two sides
+    num_test: int = 0  # the last ones, which the dataset itself has as its test set
 
 
 class _Place:
@@ -221,7 +222,7 @@ def _finished(dataset: str, raw: Raw, image_size: int, own: bool, progress: Prog
         names = tuple(str(label) for label in range(num_classes))
     x = fit_images(_three_channels(raw.x), image_size, _is_framed(dataset), progress)
     groups = copies(x) if raw.origin == "image folder" else None
-    return Source(x, raw.y, names, raw.origin, checksum, official, groups)
+    return Source(x, raw.y, names, raw.origin, checksum, official, groups, raw.num_test)
 
 
 def read_labelled(

@@ -33,7 +33,7 @@ def read(files: Mapping[str, bytes], most: int) -> Raw:
     parts = [_decode(name, files[name], most) for name in order]
     x, y = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
     published = all(hashlib.md5(files[name]).hexdigest() == MD5[name] for name in order)
-    return Raw(x, y, "SVHN", published=published)
+    return Raw(x, y, "SVHN", num_test=len(parts[-1][1]), published=published)
 
 
 def _check_unpacked(name: str, content: bytes, most: int) -> None:

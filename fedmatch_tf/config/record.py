@@ -133,6 +133,13 @@ class Config:
     )
     classes_per_client: int = _setting(int, DATA, "bshard: classes of a client's unlabelled examples", rule=POSITIVE)
     num_test: int = _setting(int, DATA, "examples set aside for testing", rule=POSITIVE)
+    test_split: str = _setting(
+        str,
+        DATA,
+        "pooled: --num-test examples drawn from all, train and test, as the paper does; source: the dataset's own test "
+        "set, all of it",
+        choices=("pooled", "source"),
+    )
     num_valid: int = _setting(int, DATA, "examples set aside for validation", rule=POSITIVE)
     num_steps: int = _setting(int, DATA, "parts in which a streaming client's unlabelled data arrive", rule=POSITIVE)
     image_size: int = _setting(int, DATA, "width and height that images are brought to", rule=IMAGE_SIZE)
@@ -343,6 +350,13 @@ class Config:
         MACHINE,
         "where the clients' last parameters are kept; auto: on disk if they are large",
         choices=("auto", "memory", "disk"),
+        **WORKED_ON,
+    )
+    wandb: str | None = _setting(
+        str,
+        MACHINE,
+        "mirror settings and scalars to this project at Weights & Biases, if its package is installed; unset: nothing",
+        optional=True,
         **WORKED_ON,
     )
     output_path: str = _setting(str, MACHINE, "where results are written", of_machine=True)

@@ -237,6 +237,7 @@ def without_effect(config: Config) -> set[str]:
     for entry in ALGORITHMS.values():
         names |= _own_settings(config, entry) - _own_settings(config, algorithm_of(config.model))
     names |= learner_of(config.model).ignores
+    names |= {"num_test"} if config.test_split == "source" else set()
     names |= {"alpha"} if config.kind != "bdir" else set()
     names |= {"classes_per_client"} if config.kind != "bshard" else set()
     names |= {"labels_per_class"} if config.labeled_fraction is not None else set()

@@ -40,6 +40,7 @@ COMMON: dict[str, Any] = {
     "classes_per_client": 2,
     "labeled_fraction": None,
     "labeled_clients": None,
+    "test_split": "pooled",
     "num_steps": 1,
     "image_size": 32,
     # rounds and batches
@@ -89,6 +90,7 @@ COMMON: dict[str, Any] = {
     "task_tries": 3,
     "checkpoint_every": 1,
     "store": "auto",
+    "wandb": None,
     "output_path": "outputs",
 }
 
@@ -201,7 +203,12 @@ def is_own_network(arch: str) -> bool:
     return bool(colon) and name.isidentifier() and all(part.isidentifier() for part in module.split("."))
 
 
-def is_fixed(name: str) -> bool:
-    """Whether a setting has the same default for every task, which is then in COMMON; profiles of FIELD aside."""
-    others = (*BY_SCENARIO.values(), *BY_DATASET.values(), STREAMING, *BY_PROFILE.values())
-    return name in COMMON and not any(name in table for table in others)
+def depends_on(name: str) -> list[str]:
+    """What a setting's default depends on: the task, the profile, both, or nothing (it is then in COMMON).
+
+    Profiles of FIELD replace some of the others, too; docs/FIELD.md has which.
+    """
+    by_task = any(name in table for table in (*BY_SCENARIO.values(), *BY_DATASET.values(), STREAMING))
+    by_profile = any(name in table for table in BY_PROFILE.values())
+    found = ["task"] if by_task or (name not in COMMON and not by_profile) else []
+    return found + (["profile"] if by_profile or name in ("num_test", "num_valid") else [])

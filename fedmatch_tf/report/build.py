@@ -51,4 +51,5 @@ def _of_tasks(summaries: Sequence[Summary], progress: Progress) -> Iterator[page
         tables = [report_tables.accuracy_table(task, own), report_tables.costs_table(task, own)]
         by_class = report_tables.classes_table(task, own)
         tables += [by_class] if by_class is not None else []
-        yield page.Section(task, tables, progress(task_figures(task, own), 0, f"Drawing {task}"))
+        told = [table for table in tables if len(table.head) > 1]  # not of runs that have no result yet
+        yield page.Section(task, told, progress(task_figures(task, own), 0, f"Drawing {task}"))

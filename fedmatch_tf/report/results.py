@@ -216,17 +216,18 @@ def _order(each: Group) -> tuple[str, int]:
 
 
 def _label(each: Group, groups: Sequence[Group]) -> str:
-    """Task and model, and whatever else tells this group from those of the same task and model."""
+    """Task and model, and whatever else tells this group from those of the same task and model.
+
+    Settings that follow from a profile or a network are not told one by one: only where groups share both.
+    """
     own = each.settings
-    same = [
-        other.settings
-        for other in groups
-        if (other.settings["task"], other.settings["model"]) == (own["task"], own["model"])
-    ]
+    same = [other.settings for other in groups if _agree(other.settings, own, "task", "model")]
+    alike = [other for other in same if _agree(other, own, "arch", "profile")]
     differing = [
         name
         for name in settings()
-        if name not in OF_MACHINE | {"seed", "task", "model"} and len({repr(other[name]) for other in same}) > 1
+        if name not in OF_MACHINE | {"seed", "task", "model"}
+        and len({repr(other[name]) for other in (same if name in ("arch", "profile") else alike)}) > 1
     ]
     parts = [f"{own['model']}"]
     for name in differing:
@@ -236,3 +237,7 @@ def _label(each: Group, groups: Sequence[Group]) -> str:
         else:
             parts.append(f"{name.replace('_', '-')} {value}")
     return f"{own['task']}: {', '.join(parts)}"
+
+
+def _agree(one: Mapping[str, Any], other: Mapping[str, Any], *names: str) -> bool:
+    return all(one[name] == other[name] for name in names)

@@ -55,10 +55,17 @@ class RoundDisplay:
         """`lines`: of the rounds that are done already, when a run goes on. `logger`: gets remarks, not stderr."""
         self._config, self._quiet, self._logger = config, quiet, logger
         self._begin, self._before = time.monotonic(), len(lines)
-        self._best = max((line["test_acc"] for line in lines), default=0.0)
-        self._rows: list[list[str]] = []
+        self._accuracies = [line["test_acc"] for line in lines]
+        self._class_shares: Mapping[str, float] = {}
+        self._said_one_class = False
+        self._clients_done = 0
+        self._rows: list[dict[str, str]] = []
         self._shown = self._begin
         self._live: Any = None
+
+    def know_classes(self, shares: Mapping[str, float]) -> None:
+        """Takes in each class's share of the test data: what a model reaches that knows no other."""
+        self._class_shares = shares
 
     def __enter__(self) -> RoundDisplay:
         self._begin = self._shown = time.monotonic()
@@ -75,45 +82,77 @@ class RoundDisplay:
             self._live.stop()
             self._live = None
 
+    def client_done(self) -> None:
+        """A client of the present round has been trained."""
+        self._clients_done += 1
+
     def show(self, line: Mapping[str, Any]) -> None:
         """A round's object of rounds.jsonl."""
-        self._best = max(self._best, line["test_acc"])
-        local = line["local_test_acc"]
+        self._accuracies.append(line["test_acc"])
+        config, local, done = self._config, line["local_test_acc"], line["round"] + 1
         cells = {
-            "round": f"{line['round'] + 1}/{self._config.num_rounds}",
+            "round": f"{done}/{config.num_rounds}",
+            "step": f"{line['task_step'] + 1}/{config.num_steps}" if config.num_steps > 1 else "-",
             "test acc": f"{100 * line['test_acc']:5.2f} %",
-            "best": f"{100 * self._best:5.2f}",
-            "local": "-" if local is None else f"{100 * local:.2f}",
-            "S2C": f"{line['s2c']['sum']:.3f}",
-            "C2S": f"{line['c2s']['sum']:.3f}",
+            "highest": f"{100 * max(self._accuracies):5.2f} %",
+            "local": "-" if local is None else f"{100 * local:.2f} %",
+            "S2C": f"{100 * line['s2c']['sum']:3.0f} %",
+            "C2S": f"{100 * line['c2s']['sum']:3.0f} %",
             "confident": f"{100 * line['confident']:3.0f} %",
             "lost": f"{len(line['dropped'])} of {len(line['clients'])}" if line.get("dropped") else "-",
             "time": f"{line['seconds']:.1f} s",
-            "left": self._left(line["round"] + 1),
+            "left": self._left(done),
         }
-        self._shown = time.monotonic()
-        self._rows = [*self._rows[-(ROWS - 1) :], [value for name, value in cells.items() if name != "lost"]]
+        self._shown, self._clients_done = time.monotonic(), 0
+        self._rows = [*self._rows[-(ROWS - 1) :], cells]
         if self._live is None and not self._quiet:
             _say("  ".join(f"{name} {value}" for name, value in cells.items() if value != "-"))
+        left = config.num_rounds - done
+        if done == self._before + 1 and left and not self._quiet:
+            of = f"{config.num_rounds} rounds" if done == 1 else f"{left + 1} of {config.num_rounds} rounds are left"
+            self.note(f"{of}, about {in_words(self._seconds_per_round(done) * (left + 1))} on this machine")
+        self._note_one_class()
+
+    def _note_one_class(self) -> None:
+        """Says it once if the accuracy has been a class's share of the test data for some rounds."""
+        last = self._accuracies[-SAME_ROUNDS:]
+        if self._said_one_class or len(last) < SAME_ROUNDS or len(set(last)) > 1:
+            return
+        names = [name for name, share in self._class_shares.items() if abs(share - last[0]) < 1e-6]
+        if names:
+            self._said_one_class = True
+            which = f"{names[0]}" if len(names) == 1 else "one class"
+            self.note(
+                f"note: the test accuracy has been {100 * last[0]:.2f} % for {SAME_ROUNDS} rounds, which is what "
+                f"predicting {which} for every image gives. {WHAT_HELPS}"
+            )
+
+    def _seconds_per_round(self, done: int) -> float:
+        return (time.monotonic() - self._begin) / (done - self._before)
 
     def _left(self, done: int) -> str:
-        each = (time.monotonic() - self._begin) / (done - self._before)
-        return duration(each * (self._config.num_rounds - done))
+        return duration(self._seconds_per_round(done) * (self._config.num_rounds - done))
 
     def _table(self) -> Any:
-        """The last rounds, and how long the present one has been going on."""
+        """The last rounds, and how far the present one has got."""
         from rich.table import Table
 
         config = self._config
-        table = Table(title=f"{config.task} {config.model}", title_justify="left", box=None, pad_edge=False)
-        for name in ("round", "acc", "best", "local", "S2C", "C2S", "conf.", "time", "left"):
-            table.add_column(name, justify="right", no_wrap=True)
+        title = f"{config.task} {config.model}, {config.clients_per_round} of {config.num_clients} clients per round"
+        table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+        table.caption, table.caption_justify = CAPTION, "left"
+        left_out = {"lost"} | ({"step"} if config.num_steps == 1 else set())
+        names = [name for name in COLUMNS if name not in left_out]
+        for name in names:
+            table.add_column(COLUMNS[name], justify="right", no_wrap=True)
         for row in self._rows:
-            table.add_row(*row)
-        done = int(self._rows[-1][0].split("/")[0]) if self._rows else self._before
+            table.add_row(*(row[name] for name in names))
+        done = int(self._rows[-1]["round"].split("/")[0]) if self._rows else self._before
         if done < config.num_rounds:
-            running = duration(time.monotonic() - self._shown)
-            table.add_row(f"{done + 1}/{config.num_rounds}", *["..."] * 6, running, "", style="dim")
+            clients = f"{min(self._clients_done, config.clients_per_round)}/{config.clients_per_round} clients"
+            running = {"round": f"{done + 1}/{config.num_rounds}", "test acc": clients}
+            running["time"] = duration(time.monotonic() - self._shown)
+            table.add_row(*(running.get(name, "...") for name in names[:-1]), "", style="dim")
         return table
 
     def note(self, text: str, level: int = INFO) -> None:
@@ -131,6 +170,21 @@ class RoundDisplay:
 
 
 ROWS = 12  # rounds that the live table shows
+SAME_ROUNDS = 3  # in which an accuracy does not move at all, before that is called odd
+COLUMNS = {  # of the live table
+    "round": "round",
+    "step": "step",
+    "test acc": "test acc.",
+    "highest": "highest",
+    "local": "local",
+    "S2C": "S2C",
+    "C2S": "C2S",
+    "confident": "conf.",
+    "lost": "lost",
+    "time": "time",
+    "left": "left",
+}
+CAPTION = "highest: of all rounds, chosen on test data; S2C, C2S: % of one parameter set"
 
 
 def _say(text: str) -> None:
@@ -144,3 +198,12 @@ def duration(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def in_words(seconds: float) -> str:
+    """4 h 20 min, 25 min or 40 s."""
+    minutes = round(seconds / 60)
+    if minutes < 2:
+        return f"{round(seconds)} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"

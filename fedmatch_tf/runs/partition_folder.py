@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from data import generator, manifest
 from data.dealing import PartitionSpec
 from data.errors import DataError
-from data.loader import Partitions, open_partitions
+from data.loader import Partitions, open_partitions, sorted_files
 from data.sources import CLASS_NAMES, load_source
 from fedmatch_tf.config import Config
 from fedmatch_tf.runs.display import Progress
@@ -24,7 +24,7 @@ def partition_spec(config: Config) -> PartitionSpec:
         dataset=config.dataset,
         num_clients=config.num_clients,
         labels_per_class=config.labels_per_class,
-        num_test=config.num_test,
+        num_test=0 if config.test_split == "source" else config.num_test,
         num_valid=config.num_valid,
         num_steps=config.num_steps,
         image_size=config.image_size,
@@ -35,6 +35,7 @@ def partition_spec(config: Config) -> PartitionSpec:
         classes_per_client=config.classes_per_client if config.kind == "bshard" else None,
         labeled_fraction=config.labeled_fraction,
         labeled_clients=config.labeled_clients,
+        test_split=None if config.test_split == "pooled" else config.test_split,
     )
 
 
@@ -82,6 +83,19 @@ def ensure_partitions(config: Config, progress: Progress) -> None:
             f"{folder}: expected {config.num_clients} clients and {config.num_steps} steps, found files of "
             f"{partitions.num_clients} and {partitions.num_steps}. Give --num-clients and --num-steps to match"
         )
+
+
+def note_on_order(config: Config) -> str:
+    """A note if labelled files that others made are sorted by class; ours are shuffled when they are made."""
+    partitions = open_partitions(Path(config.dataset_path), config.task)
+    found = sorted_files(partitions) if partitions.files is None else []
+    if not found:
+        return ""
+    return (
+        f"{partitions.folder}: {len(found)} labelled files, such as {found[0]}, are sorted by class. Training takes "
+        f"batches in the order of the file and never shuffles (docs/DATA.md), so batches hold one class each. Shuffle "
+        f"them before training"
+    )
 
 
 def check_complete(config: Config) -> Partitions:
@@ -135,3 +149,13 @@ def class_counts(config: Config) -> dict[str, Any] | None:
             before = counts.get(file.client, [0] * len(file.class_counts))
             counts[file.client] = [one + more for one, more in zip(before, file.class_counts)]
     return {"class_names": list(found.class_names), "unlabeled": [counts[client] for client in sorted(counts)]}
+
+
+def shares_of_test(config: Config) -> dict[str, float]:
+    """Each class's share of the test data, by name; none without a manifest."""
+    folder = config.partition_folder
+    if not (folder / manifest.NAME).exists():
+        return {}
+    found = manifest.read_manifest(folder)
+    (counts,) = [file.class_counts for file in found.files.values() if file.role == "test"]
+    return {name: count / sum(counts) for name, count in zip(found.class_names, counts)}

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from google.protobuf.message import DecodeError
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
 
+from data import untrusted
+from data.errors import DataError
 from fedmatch_tf.runs.atomic import not_through_links, write_text
 
 NAME = "events.out.tfevents.0000000000.fedmatch"
@@ -21,25 +26,21 @@ class ScalarLog:
     """The scalars of a run, one event per round."""
 
     def __init__(self, folder: Path, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Writes the rounds so far anew."""
+        """Writes the rounds so far anew, each with the time that it had."""
         folder.mkdir(exist_ok=True)
-        self._folder, self._time = folder, 0.0
+        self._folder = folder
+        times = _times(folder / NAME)
         with open(
             folder / NAME, "wb", opener=not_through_links
         ) as file:  # in place, as a TensorBoard that is watching goes on reading there
             file.write(_record(Event(file_version="brain.Event:2")))
             for line in lines:
-                file.write(self._event(line))
+                file.write(_event(line, times.get(line["round"] + 1, time.time())))
 
     def add(self, line: Mapping[str, Any]) -> None:
-        """Appends a round."""
+        """Appends a round, which has just ended."""
         with open(self._folder / NAME, "ab", opener=not_through_links) as file:
-            file.write(self._event(line))
-
-    def _event(self, line: Mapping[str, Any]) -> bytes:
-        self._time += line["seconds"]
-        values = [Summary.Value(tag=tag, simple_value=value) for tag, value in _scalars(line)]
-        return _record(Event(step=line["round"] + 1, wall_time=self._time, summary=Summary(value=values)))
+            file.write(_event(line, time.time()))
 
     def embeddings(self, embeddings: Mapping[int, np.ndarray]) -> None:
         """Writes the clients' embeddings for the projector."""
@@ -52,7 +53,30 @@ class ScalarLog:
         write_text(self._folder / "projector_config.pbtxt", text)
 
 
-def _scalars(line: Mapping[str, Any]) -> list[tuple[str, float]]:
+def _event(line: Mapping[str, Any], wall_time: float) -> bytes:
+    values = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars(line)]
+    return _record(Event(step=line["round"] + 1, wall_time=wall_time, summary=Summary(value=values)))
+
+
+def _times(path: Path) -> dict[int, float]:
+    """When the rounds of an earlier sitting ended, by step, as far as its file can be read."""
+    found: dict[int, float] = {}
+    with suppress(OSError, DataError, DecodeError, struct.error):
+        content = untrusted.read_bytes(path, MAX_BYTES)
+        place = 0
+        while place + 12 <= len(content):
+            (length,) = struct.unpack_from("<Q", content, place)
+            event = Event.FromString(content[place + 12 : place + 12 + length])
+            found[event.step] = event.wall_time
+            place += length + 16
+    return found
+
+
+MAX_BYTES = 200 * 2**20  # of an earlier sitting's file
+
+
+def scalars(line: Mapping[str, Any]) -> list[tuple[str, float]]:
+    """The figures of a round that are followed over time, by name."""
     found = [
         ("accuracy/global", line["test_acc"]),
         ("accuracy/clients", line["local_test_acc"]),

@@ -24,6 +24,7 @@ from fedmatch_tf.runs.atomic import replacing, write_text
 from fedmatch_tf.runs.display import Progress, RoundDisplay
 from fedmatch_tf.runs.folders import Run
 from fedmatch_tf.runs.interrupts import Interrupts
+from fedmatch_tf.runs.mirror import Mirror, check_installed
 from fedmatch_tf.runs.partition_folder import (
     beside_others,
     check_complete,
@@ -31,11 +32,14 @@ from fedmatch_tf.runs.partition_folder import (
     client_sizes,
     data_about,
     ensure_partitions,
+    note_on_order,
+    shares_of_test,
 )
 from fedmatch_tf.simulation import loop, server
 from fedmatch_tf.simulation.crew import Backend
 from fedmatch_tf.simulation.tasks import (
     CheckTask,
+    ClientResult,
     ClientTask,
     ConfusionTask,
     InitTask,
@@ -66,12 +70,15 @@ def train(config: Config, watch: Watch, worker: MakeWorker = make_worker) -> Pat
     """
     config = decide(with_absolute_paths(config))
     check_backend(config)
+    check_installed(config)
     _check_output(Path(config.output_path))
     config, note = beside_others(config)
     display = RoundDisplay(config, watch.quiet, logger=watch.logger)
     if note:
         display.note(f"note: {note}")
     ensure_partitions(config, watch.progress)
+    if order := note_on_order(config):
+        display.note(f"note: {order}")
     with ExitStack() as stack:
         for _ in watch.progress([None], 0, "Starting TensorFlow"):
             backend = stack.enter_context(open_backend(config, display.warn, worker))
@@ -93,6 +100,7 @@ def resume(folder: Path, given: Mapping[str, Any], watch: Watch, worker: MakeWor
             display.note(f"note: {note}")
         if run.state.rounds_done < config.num_rounds or _lacks_results(run):
             check_backend(config)
+            check_installed(config)
             _check_partitions(run, watch.progress)
             run.data = run.data or data_about(config)
             backend = stack.enter_context(open_backend(config, display.warn, worker))
@@ -111,14 +119,18 @@ def _train_rounds(run: Run, backend: Backend, display: RoundDisplay, on_round: O
     counts = class_counts(run.config)
     if counts is not None:
         write_text(run.folder / "partition.json", json.dumps(counts))
+    display.know_classes(shares_of_test(run.config))
     try:
-        with Interrupts(display.note) as interrupts, display:
+        mirror = Mirror(run.config, run.folder, display.warn)
+        with Interrupts(display.note) as interrupts, mirror, display:
             traced = _Traced(backend, run) if run.config.profile_run else backend
-            for record, state in loop.run(run.config, run.state, traced, run.store, client_sizes(run.config)):
+            watched = _Watched(traced, display)
+            for record, state in loop.run(run.config, run.state, watched, run.store, client_sizes(run.config)):
                 for path in (stopped, *_results(run)):  # of fewer rounds
                     path.unlink(missing_ok=True)
                 run.add(record, state)
                 display.show(run.lines[-1])
+                mirror.add(run.lines[-1])
                 answer = True if on_round is None else on_round(copy.deepcopy(run.lines[-1]))
                 enough = isinstance(answer, (bool, np.bool_)) and not answer
                 if state.rounds_done < num_rounds and (enough or interrupts.asked):
@@ -135,6 +147,8 @@ def _train_rounds(run: Run, backend: Backend, display: RoundDisplay, on_round: O
         display.note(run.resume_command())
         with suppress(OSError):
             write_text(stopped, _cause(error))
+            if run.lines:
+                _draw(run)
         raise
 
 
@@ -144,6 +158,20 @@ def _cause(error: BaseException) -> str:
         return "Ctrl-C, SIGTERM or SIGHUP"
     told = isinstance(error, (ConfigError, DataError, TrainingError))
     return f"{error}\n" if told else f"{type(error).__name__}: {error}\n"
+
+
+class _Watched:
+    """A backend whose clients are counted as they are done."""
+
+    def __init__(self, backend: Backend, display: RoundDisplay) -> None:
+        self._backend, self._display = backend, display
+
+    def map(self, tasks: Iterable[Any]) -> Iterable[Any]:
+        """The results of the tasks."""
+        for result in self._backend.map(tasks):
+            if isinstance(result, ClientResult):
+                self._display.client_done()
+            yield result
 
 
 class _Traced:

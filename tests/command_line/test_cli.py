@@ -11,9 +11,11 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import main
+from data import files
 from data.manifest import read_manifest
 from fedmatch_tf.config import flag, settings
 from parser import parse
@@ -72,6 +74,43 @@ def test_gen_data_writes_partitions_and_prints_their_folder_last(small_npz: Path
     assert again.returncode == 0
     assert again.stdout == "d/lc-bimb-c10\n"
     assert again.stderr == "main.py: note: this is not the published c10 (its checksum differs)\n"
+
+
+def test_a_datasets_own_test_set_is_kept_whole_and_in_order(small_npz: Path, tmp_path: Path) -> None:
+    arguments = ("--work-type=gen_data", "--task=lc-biid-c10", f"--source={small_npz}", "--test-split=source")
+    result = run_main(*arguments, *SMALL[:-1], cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "--num-test has no effect" in result.stderr
+    with np.load(small_npz) as raw:
+        test = files.decode((tmp_path / "datasets" / "lc-biid-c10" / "test_cifar_10.npy").read_bytes())
+        np.testing.assert_array_equal(test.x, raw["x_test"])
+        np.testing.assert_array_equal(test.y.argmax(axis=1), raw["y_test"])
+    manifest = read_manifest(tmp_path / "datasets" / "lc-biid-c10")
+    assert (manifest.spec.test_split, manifest.files["valid_cifar_10.npy"].num_examples) == ("source", 40)
+    refused = run_main("--work-type=gen_data", "--task=lc-biid-digits", "--test-split=source", cwd=tmp_path)
+    assert_refused(refused, "--test-split: expected a dataset that has a test set of its own")
+
+
+def test_help_has_the_defaults_of_the_task_and_model_that_are_given() -> None:
+    def lines(*arguments: str) -> str:
+        result = run_main(*arguments, "--help")
+        assert result.returncode == 0
+        return " ".join(result.stdout.split())
+
+    plain, streaming = lines(), lines("--task", "ls-simb-fmnist", "--model=fedavg-uda")
+    fixmatch = lines("--task=lc-biid-c10", "--model", "fedavg-fixmatch")
+    assert "communication rounds; default: by task --" in plain
+    assert "get no pseudo-label; default: by profile and model" in plain
+    assert "clients in the federation; default: 10 --" in streaming
+    assert "communication rounds; default: 100 --" in streaming
+    assert "get no pseudo-label; default: 0.75" in streaming
+    assert "clients in the federation; default: 100 --" in fixmatch
+    assert "get no pseudo-label; default: 0.85" in fixmatch
+    assert "Defaults are those of --task ls-simb-fmnist --model fedavg-uda --profile official." in streaming
+    for text in (plain, streaming, lines("--task=nonsense"), lines("--task=lc-biid-own")):
+        assert "default: none" not in text
+        assert "default: None" not in text
+        assert ".py " not in text.replace("main.py ", "")
 
 
 @pytest.mark.parametrize("task", ["lc-biid-digits", "ls-bimb-digits", "lc-simb-digits", "ls-simb-digits"])

@@ -376,3 +376,32 @@ def test_a_labelled_share_that_does_not_divide_is_dealt_to_the_last_example() ->
     held = np.array([np.bincount(labels[index], minlength=10) for index in partition.labeled])
     assert held.sum(axis=0).tolist() == (left // 10).tolist()
     assert np.ptp(held, axis=0).max() == 1
+
+
+@given(
+    num_own=st.integers(1, 60),
+    num_valid=st.integers(1, 30),
+    seed=st.integers(0, 2**32 - 1),
+    copies=st.lists(st.tuples(st.integers(0, 399), st.integers(0, 399)), max_size=20),
+)
+@settings(max_examples=50, deadline=None)
+def test_a_datasets_own_test_set_stays_its_test_set(
+    num_own: int, num_valid: int, seed: int, copies: list[tuple[int, int]]
+) -> None:
+    labels = np.arange(400) % 4
+    groups = np.arange(400)
+    for one, other in copies:
+        groups[one] = groups[other]
+    spec = replace(SPEC, num_clients=5, labels_per_class=2, num_test=0, num_valid=num_valid, seed=seed)
+    spec = replace(spec, test_split="source")
+    made = make_partition(labels, spec, groups, num_own)
+    assert made.test.tolist() == list(range(400 - num_own, 400))
+    assert len(made.valid) == num_valid
+    others = np.concatenate([made.valid, *made.labeled, *(part for steps in made.unlabeled for part in steps)])
+    assert len(np.unique(others)) == len(others)
+    assert not set(groups[others]) & set(groups[made.test]), "no copy of a test image is trained on"
+
+
+def test_a_dataset_without_a_test_set_has_none_to_keep() -> None:
+    with pytest.raises(DataError, match="expected a dataset that has a test set of its own"):
+        make_partition(np.arange(400) % 4, replace(SPEC, test_split="source"))

@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -492,6 +493,7 @@ def test_runs_that_are_not_there_are_refused(tmp_path: Path) -> None:
 def test_scalars_are_read_back_by_tensorboard(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+    begin = time.time()
     log = ScalarLog(tmp_path / "tensorboard", [line(0, 0.25)])
     log.add(line(1, 0.5, local_test_acc=0.75, labeled_acc={"before": 0.5, "after": 0.25}))
     events = EventAccumulator(str(tmp_path / "tensorboard"))
@@ -500,7 +502,12 @@ def test_scalars_are_read_back_by_tensorboard(tmp_path: Path) -> None:
     assert [event.value for event in events.Scalars("accuracy/clients")] == [0.75]
     assert [event.value for event in events.Scalars("labeled_acc/after")] == [0.25]
     assert {"s2c/sum", "c2s/psi", "learning_rate", "pseudo_labels/confident"} <= set(events.Tags()["scalars"])
+    times = [event.wall_time for event in events.Scalars("accuracy/global")]
+    assert all(begin <= moment <= time.time() for moment in times)
     ScalarLog(tmp_path / "tensorboard", [line(0, 0.125)])  # a run that goes on writes its file anew
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert [(event.value, event.wall_time) for event in events.Scalars("accuracy/global")] == [(0.125, times[0])]
     assert [path.name for path in (tmp_path / "tensorboard").iterdir()] == [NAME]
 
 

@@ -1,0 +1,90 @@
+"""What a run shows while it goes on."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from fedmatch_tf.config import make_config
+from fedmatch_tf.runs.display import RoundDisplay, in_words
+from tests.report.test_report import line
+
+
+def shown(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return capsys.readouterr().err.splitlines()
+
+
+def test_a_round_is_a_line_with_costs_in_per_cent(capsys: pytest.CaptureFixture[str]) -> None:
+    with RoundDisplay(make_config("lc-biid-c10", num_rounds=2), quiet=False) as display:
+        display.show(line(0, 0.5))
+        display.show(line(1, 0.25))
+    first, note, second = shown(capsys)
+    assert "round 1/2" in first
+    assert "S2C 200 %" in first
+    assert "C2S  50 %" in first
+    assert "step" not in first
+    assert note.startswith("2 rounds, about ")
+    assert "test acc 25.00 %  highest 50.00 %" in second
+
+
+def test_streaming_tells_its_step_and_a_resumed_run_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+    config = make_config("lc-simb-digits", num_rounds=20)
+    with RoundDisplay(config, False, [line(number, 0.5) for number in range(5)]) as display:
+        display.show(line(5, 0.5, task_step=2))
+    first, note = shown(capsys)
+    assert "round 6/20  step 3/10" in first
+    assert note.startswith("15 of 20 rounds are left, about ")
+
+
+def test_a_quiet_run_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with RoundDisplay(make_config("lc-biid-c10", num_rounds=2), quiet=True) as display:
+        display.show(line(0, 0.5))
+    assert shown(capsys) == []
+
+
+def test_the_live_table_counts_the_clients_of_the_present_round() -> None:
+    def table(display: Any) -> str:
+        console = Console(file=io.StringIO(), width=120)
+        console.print(display._table())
+        return str(console.file.getvalue())  # type: ignore[attr-defined]
+
+    display = RoundDisplay(make_config("lc-biid-c10", num_rounds=3), quiet=True)
+    assert "5 of 100 clients per round" in table(display)
+    assert "0/5 clients" in table(display)
+    for _ in range(3):
+        display.client_done()
+    assert "3/5 clients" in table(display)
+    display.show(line(0, 0.5))
+    assert "0/5 clients" in table(display)
+    assert "chosen on test data" in table(display)
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "told"),
+    [
+        ([0.42, 0.42, 0.42], True),
+        ([0.42, 0.42], False),
+        ([0.42, 0.42, 0.41], False),
+        ([0.43, 0.43, 0.43], False),
+        ([0.1, 0.42, 0.42, 0.42, 0.42], True),
+    ],
+)
+def test_an_accuracy_that_is_a_class_share_round_after_round_is_told_once(
+    accuracies: list[float], told: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    display = RoundDisplay(make_config("lc-biid-c10", num_rounds=100), quiet=True)
+    display.know_classes({"cat": 0.42, "dog": 0.58})
+    for number, accuracy in enumerate(accuracies):
+        display.show(line(number, accuracy))
+    notes = [text for text in shown(capsys) if "predicting cat for every image" in text]
+    assert len(notes) == told
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(40.2, "40 s"), (119, "2 min"), (1500, "25 min"), (15600, "4 h 20 min"), (3599, "1 h 0 min")]
+)
+def test_times_in_words(seconds: float, words: str) -> None:
+    assert in_words(seconds) == words

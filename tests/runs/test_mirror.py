@@ -1,0 +1,70 @@
+"""--wandb: offline, without the package, and with one that fails."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedmatch_tf.config import ConfigError, make_config
+from fedmatch_tf.runs.mirror import Mirror, check_installed
+from fedmatch_tf.runs.tensorboard import scalars
+from tests.conftest import ROOT
+from tests.report.test_report import line
+
+OFFLINE = """
+import sys
+from pathlib import Path
+from fedmatch_tf.config import make_config
+from fedmatch_tf.runs.mirror import Mirror
+from tests.report.test_report import line
+
+with Mirror(make_config("lc-biid-c10", wandb="mine", lr=0.25), Path(sys.argv[1]), print) as mirror:
+    mirror.add(line(0, 0.5))
+    mirror.add(line(1, 0.75))
+"""
+
+
+def test_scalars_and_settings_are_written_offline(tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    import os
+
+    result = subprocess.run(
+        [sys.executable, "-c", OFFLINE, str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, "WANDB_MODE": "offline", "WANDB_ERROR_REPORTING": "false", "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert (result.returncode, result.stdout) == (0, ""), result.stderr
+    (written,) = (tmp_path / "wandb").glob("offline-run-*/*.wandb")
+    content = written.read_bytes()
+    for text in (b"accuracy/global", b"0.75", b"lambda_l1", b"0.25", b"mine"):
+        assert text in content
+
+
+def test_without_the_package_it_is_a_message_and_nothing_else_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    check_installed(make_config("lc-biid-c10"))
+    with pytest.raises(ConfigError, match="--wandb: expected the package wandb"):
+        check_installed(make_config("lc-biid-c10", wandb="mine"))
+
+
+def test_what_fails_there_is_told_once_and_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setitem(sys.modules, "wandb", None)  # importing it fails
+    with Mirror(make_config("lc-biid-c10", wandb="mine"), tmp_path, told.append) as mirror:
+        mirror.add(line(0, 0.5))
+        mirror.add(line(1, 0.5))
+    assert len(told) == 1
+    assert "the run goes on without it" in told[0]
+
+
+def test_only_what_was_measured_is_a_scalar() -> None:
+    names = dict(scalars(line(0, 0.5)))
+    assert names["accuracy/global"] == 0.5
+    assert "accuracy/clients" not in names

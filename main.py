@@ -82,7 +82,7 @@ def _is_lack_of_memory(error: Exception) -> bool:
 
 def _failure(error: Exception) -> int:
     """Says what went wrong; a traceback only for our own defects."""
-    from data.errors import DataError, printable
+    from data.errors import DataError, printable, shortened
     from fedmatch_tf.config import ConfigError
     from fedmatch_tf.config.program import short_program
     from fedmatch_tf.simulation.tasks import TrainingError
@@ -96,7 +96,7 @@ def _failure(error: Exception) -> int:
         )
         return FAILED
     if isinstance(error, (ConfigError, DataError, OSError, TrainingError)):
-        print(f"{short_program()}: error: {printable(str(error))}", file=sys.stderr)
+        print(f"{short_program()}: error: {shortened(printable(str(error)))}", file=sys.stderr)
         bad_path = isinstance(error, OSError) and error.errno in BAD_PATH
         return BAD_INPUT if bad_path or isinstance(error, (ConfigError, DataError)) else FAILED
     traceback.print_exception(type(error), error, error.__traceback__)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Callable, NoReturn
 
-from data.errors import printable, short
+from data.errors import printable, short, shortened
 from fedmatch_tf import __version__
 from fedmatch_tf.config import (
     WHAT,
@@ -183,9 +183,7 @@ _LONGEST = 1000  # characters of a message: argparse quotes what it got in full
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        text = printable(message.replace("argument ", "", 1))
-        if len(text) > _LONGEST:
-            text = f"{text[:_LONGEST]}... ({len(text)} characters)"
+        text = shortened(printable(message.replace("argument ", "", 1)), _LONGEST)
         print(f"{short_program()}: error: {text}", file=sys.stderr)
         print(f"`{program()} --help` lists every flag", file=sys.stderr)
         sys.exit(2)

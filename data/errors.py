@@ -22,6 +22,11 @@ def short(value: Any) -> str:
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}... ({len(text)} characters)"
 
 
+def shortened(text: str, most: int = 2000) -> str:
+    """A message that quotes something long, such as a path of thousands of letters, without its end."""
+    return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
+
+
 class DataError(ValueError):
     """Data that can't be used: what was expected, what was received, what to do."""
 

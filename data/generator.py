@@ -102,7 +102,7 @@ def _verified(folder: Path, spec: PartitionSpec, source: Source, partition: Part
         raise DataError(f"{folder / manifest.NAME}: altered or damaged: it does not describe these settings. {REMAKE}")
     for name, record in progress(existing.files.items(), len(existing.files), "Verifying partitions"):
         path = folder / name
-        if not path.is_file():
+        if not path.exists():
             raise DataError(f"{path}: missing. {REMAKE}")
         if hashlib.sha256(untrusted.read_bytes(path)).hexdigest() != record.sha256:
             raise DataError(f"{path}: altered or damaged: its sha256 is not the manifest's. {REMAKE}")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import tarfile
+import warnings
 import zipfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
@@ -43,17 +44,18 @@ def read(path: Path, image_size: int, progress: Progress = silent, pad: bool = F
         return raw
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
-    except (OSError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile, RecursionError) as error:
         raise DataError(f"{path}: damaged or unreadable ({type(error).__name__}: {error})") from error
 
 
 USUAL = 100_000  # images of a dataset
+SMALLEST = 16  # width and height for which there is room: datasets of 32x32 can be made smaller still
 ROOM = 8  # times what they take at the size that is wanted: they may be stored larger
 
 
 def most_bytes(image_size: int, images: int = 0) -> int:
     """What is read into memory at most for so many images at this size."""
-    return ROOM * max(images, USUAL) * 3 * image_size**2
+    return ROOM * max(images, USUAL) * 3 * max(image_size, SMALLEST) ** 2
 
 
 def _read_file(path: Path, most: int) -> Raw:
@@ -229,20 +231,30 @@ def read_image(file: Path, image_size: int, pad: bool = False) -> np.ndarray:
     Args:
         pad: put an image of 28x28 into a black frame of 32x32 first.
     """
-    from PIL import Image, ImageOps
+    from PIL import Image, UnidentifiedImageError
 
     try:
-        with untrusted.open_regular(file) as content, Image.open(content, formats=IMAGE_FORMATS) as image:
-            if image.mode in ("I", "F"):
-                raise ValueError(f"expected 8 or 16 bits a channel, received mode {image.mode}")
-            if image.mode.startswith("I;16"):  # Pillow would clip, not scale, 16-bit grey
-                image = Image.fromarray(_eight_bits(image))
-            colours = image.convert("RGB")
-            if pad and colours.size == (28, 28):
-                colours = ImageOps.expand(colours, 2)
-            return np.asarray(resized(colours, image_size))
+        with warnings.catch_warnings(), untrusted.open_regular(file) as content:
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            return _decoded(content, image_size, pad)
+    except UnidentifiedImageError as error:
+        raise DataError(f"{file.parent.name}/{file.name}: expected an image, {', '.join(IMAGE_FORMATS)}") from error
     except Exception as error:  # decoders raise whatever they like
         raise DataError(f"{file.parent.name}/{file.name}: not a readable image ({error})") from error
+
+
+def _decoded(content: IO[bytes], image_size: int, pad: bool) -> np.ndarray:
+    from PIL import Image, ImageOps
+
+    with Image.open(content, formats=IMAGE_FORMATS) as image:
+        if image.mode in ("I", "F"):
+            raise ValueError(f"expected 8 or 16 bits a channel, received mode {image.mode}")
+        if image.mode.startswith("I;16"):  # Pillow would clip, not scale, 16-bit grey
+            image = Image.fromarray(_eight_bits(image))
+        colours = image.convert("RGB")
+        if pad and colours.size == (28, 28):
+            colours = ImageOps.expand(colours, 2)
+        return np.asarray(resized(colours, image_size))
 
 
 def _eight_bits(image: Image) -> np.ndarray:

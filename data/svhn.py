@@ -41,7 +41,10 @@ def _check_unpacked(name: str, content: bytes, most: int) -> None:
 
     A file is a header and elements, each with its kind and size; an element of kind 15 is packed by zlib.
     """
-    left, at, order = most, 128, ">" if content[126:128] == b"MI" else "<"
+    orders = {b"IM": "<", b"MI": ">"}
+    if content[126:128] not in orders:
+        raise DataError(f"{name}: expected a MATLAB file, whose header tells the order of its bytes")
+    left, at, order = most, 128, orders[content[126:128]]
     while at + 8 <= len(content):
         kind, size = struct.unpack_from(f"{order}II", content, at)
         if kind == 15:

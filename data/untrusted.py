@@ -12,12 +12,13 @@ import stat
 import tarfile
 import zipfile
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-from data.errors import DataError
+from data.errors import DataError, short
 
 MOST = 2**34  # bytes of any file that is read as a whole
 MOST_TEXT = 2**30
@@ -53,9 +54,26 @@ def read_bytes(path: Path, most: int = MOST) -> bytes:
     """The content of a regular file."""
     with open_regular(path) as file:
         check_size(str(path), os.fstat(file.fileno()).st_size, most)
-        content = file.read(most + 1)
+        content = _up_to(file, most)
     check_size(str(path), len(content), most)
     return content
+
+
+def read_beginning(path: Path, most: int) -> bytes:
+    """The first bytes of a regular file."""
+    with open_regular(path) as file:
+        return file.read(most)
+
+
+_PIECE = 2**20  # bytes
+
+
+def _up_to(file: Any, most: int) -> bytes:
+    """All of the file, or so much of it that it is seen to be larger. Room is made for what comes, not for the most."""
+    content = bytearray()
+    while len(content) <= most and (piece := file.read(min(_PIECE, most + 1 - len(content)))):
+        content += piece
+    return bytes(content)
 
 
 def read_text(path: Path, most: int = MOST_TEXT) -> str:
@@ -80,7 +98,7 @@ def in_words(num_bytes: int) -> str:
 def gunzip(path: Path, most: int) -> bytes:
     """The content of a gzip file; no more of it than that is ever unpacked."""
     with open_regular(path) as file, gzip.GzipFile(fileobj=file) as packed:
-        content = packed.read(most + 1)
+        content = _up_to(packed, most)
     if len(content) > most:
         raise DataError(f"{path.name}: expected at most {in_words(most)} when unpacked, received more")
     return content
@@ -89,15 +107,29 @@ def gunzip(path: Path, most: int) -> bytes:
 def npz(path: Path, names: Collection[str], most: int) -> tuple[dict[str, np.ndarray], list[str]]:
     """(the arrays of these names that an .npz has, the names of all). Its own word on their size is checked first."""
     with open_regular(path) as file:
-        if not zipfile.is_zipfile(file):
-            raise DataError("damaged or unreadable (not a zip file, as every .npz is)")
-        file.seek(0)
-        with zipfile.ZipFile(file) as archive:
-            sizes = {info.filename: info.file_size for info in archive.infolist()}
-        check_size("its arrays", sum(sizes.get(f"{name}.npy", 0) for name in names), most)
-        file.seek(0)
-        with np.load(file, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in names if name in arrays}, sorted(arrays.files)
+        arrays, found = arrays_of(file, most, names)
+    return arrays, found
+
+
+def arrays_of(
+    file: IO[bytes], most: int, names: Collection[str] | None = None
+) -> tuple[dict[str, np.ndarray], list[str]]:
+    """The same for an open file; without names, all of its arrays."""
+    if not zipfile.is_zipfile(file):
+        raise DataError("damaged or unreadable (not a zip file, as every .npz is)")
+    file.seek(0)
+    with zipfile.ZipFile(file) as archive:
+        members = archive.infolist()
+    found = sorted(member.filename.removesuffix(".npy") for member in members)
+    if any(not member.filename.endswith(".npy") for member in members) or len(set(found)) < len(found):
+        raise DataError(f"expected arrays, each once, received {short([member.filename for member in members])}")
+    if any(member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for member in members):
+        raise DataError("expected arrays that are stored plainly or deflated, as NumPy does")
+    wanted = [name for name in found if names is None or name in names]
+    check_size("its arrays", sum(member.file_size for member in members if member.filename[:-4] in wanted), most)
+    file.seek(0)
+    with np.load(file, allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in wanted}, found
 
 
 def tar_members(path: Path, names: Collection[str], most: int) -> dict[str, bytes]:
@@ -107,13 +139,15 @@ def tar_members(path: Path, names: Collection[str], most: int) -> dict[str, byte
         magic = file.read(2)
         file.seek(0)
         content: Any = gzip.GzipFile(fileobj=file) if magic == b"\x1f\x8b" else file
-        with tarfile.open(fileobj=_Bounded(content, path.name, most), mode="r:") as archive:
+        bounded = _Bounded(content, path.name, most)
+        with tarfile.open(fileobj=bounded, mode="r:") as archive:
             for member in _members(archive):
                 name = Path(member.name).name
-                if member.isfile() and name in names:
+                if member.isfile() and not member.issparse() and name in names:
                     check_size(f"{name} inside it", member.size, most)
                     part = archive.extractfile(member)
-                    found[name] = b"" if part is None else b"".join(iter(lambda: part.read(_PIECE), b""))  # noqa: B023
+                    with bounded.reading_content():
+                        found[name] = b"" if part is None else _up_to(part, most)
     return found
 
 
@@ -124,7 +158,7 @@ def _members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
         yield member
 
 
-_PIECE = 2**20  # bytes
+_MOST_NAMES = 16 * 2**20  # bytes of an archive that are no file's content
 
 
 class _Bounded(io.RawIOBase):
@@ -132,11 +166,24 @@ class _Bounded(io.RawIOBase):
 
     def __init__(self, file: Any, name: str, most: int) -> None:
         self._file, self._name, self._most = file, name, most
+        self._left = _MOST_NAMES
+        self._is_content = False
+
+    @contextmanager
+    def reading_content(self) -> Iterator[None]:
+        """While a file's content is read, whose size has been checked."""
+        self._is_content = True
+        yield
+        self._is_content = False
 
     def read(self, size: int = -1) -> bytes:
         """Up to so many bytes."""
         if size < 0 or size > _PIECE:
             raise DataError(f"{self._name}: expected names of files, received one of more than {in_words(_PIECE)}")
+        if not self._is_content:
+            self._left -= size
+            if self._left < 0:
+                raise DataError(f"{self._name}: expected at most {in_words(_MOST_NAMES)} of names and the like")
         return self._file.read(size)  # type: ignore[no-any-return]
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:

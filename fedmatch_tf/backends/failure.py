@@ -16,6 +16,9 @@ FINAL: dict[str, type[Exception]] = {kind.__name__: kind for kind in (ConfigErro
 NO_MEMORY = ("MemoryError", "ResourceExhaustedError", "_ArrayMemoryError")  # Python's, TensorFlow's, NumPy's
 
 
+NO_THREAD = "can't start new thread"  # which needs memory, too
+
+
 class Failure(NamedTuple):
     """An exception as plain text, so that it can cross from any process to any other."""
 
@@ -43,7 +46,7 @@ class Failure(NamedTuple):
         """The exception to raise here."""
         if self.final:
             return FINAL[self.kind](self.text)
-        if self.kind in NO_MEMORY:
+        if self.kind in NO_MEMORY or NO_THREAD in self.text:
             return TrainingError(
                 f"{where}: a worker found too little memory ({self.describe()}). Fewer workers (--workers, "
                 f"--clients-per-gpu), smaller batches, a smaller --image-size or a larger --gpu-memory help"

@@ -23,6 +23,35 @@ def recorded_config(values: Mapping[str, Any]) -> Config:
     return make_config(**{**before, **values, "gpu": tuple(gpu) if isinstance(gpu, list) else gpu})
 
 
+# Settings that checkpoints of version 0.4.0 do not have.
+_ADDED = frozenset(
+    {
+        "alpha",
+        "alpha_labeled",
+        "classes_per_client",
+        "clients_per_gpu",
+        "drop_rate",
+        "gpu_memory",
+        "init_draws",
+        "keep_best",
+        "labeled_acc",
+        "labeled_clients",
+        "labeled_fraction",
+        "lr_devices",
+        "lr_memory",
+        "test_split",
+        "unlabeled_per_client",
+        "wandb",
+    }
+)
+
+
+def missing_settings(values: Mapping[str, Any]) -> list[str]:
+    """Settings that every checkpoint has, and this one doesn't."""
+    aliases = {alias: name for name, setting in settings().items() for alias in setting.aliases}
+    return sorted(set(settings()) - _ADDED - {aliases.get(name, name) for name in values})
+
+
 def continued(recorded: Config, given: Mapping[str, Any]) -> Config:
     """The config of a run that goes on with these flags: machine settings may change, and there may be more rounds."""
     conflicts = []

@@ -6,6 +6,7 @@ import glob
 import json
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -102,11 +103,13 @@ def read(folder: Path) -> Result:
     if problem or len(lines) < wanted:
         state = PARTIAL if lines else UNREADABLE
         problem = problem or f"{len(lines)} of {wanted} rounds"
-        stopped = folder / "stopped.txt"
-        if stopped.is_file():
-            problem += f"; stopped by {_one_line(untrusted.read_bytes(stopped, 1000).decode(errors='replace'))}"
+        with suppress(*BROKEN):
+            reason = untrusted.read_beginning(folder / "stopped.txt", 1000).decode(errors="replace")
+            problem += f"; stopped by {_one_line(reason)}"
     extra = [_optional(folder / name) for name in ("confusion.json", "partition.json")]
-    return Result(str(folder), state, problem, about, lines, *extra)
+    unread = [text for _, text in extra if text]
+    remark = "; ".join([problem, *unread] if problem else unread)
+    return Result(str(folder), state, remark, about, lines, *(content for content, _ in extra))
 
 
 def _settings(given: Any) -> dict[str, Any]:
@@ -186,12 +189,15 @@ def _check_helpers(helpers: Any, num_clients: int) -> None:
             raise ValueError("helpers are not clients of this run")
 
 
-def _optional(path: Path) -> Mapping[str, Any] | None:
+def _optional(path: Path) -> tuple[Mapping[str, Any] | None, str]:
+    """(its content, if there is any; what was wrong with it, if it is there)."""
     try:
         content = json.loads(untrusted.read_text(path, MAX_BYTES))
-    except BROKEN:
-        return None
-    return content if isinstance(content, dict) else None
+    except FileNotFoundError:
+        return None, ""
+    except BROKEN as error:
+        return None, f"{path.name} is left out: {_one_line(error)}"
+    return (content, "") if isinstance(content, dict) else (None, f"{path.name} is left out: expected a table")
 
 
 def _one_line(error: Any) -> str:

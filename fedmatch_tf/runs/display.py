@@ -9,6 +9,7 @@ from contextlib import suppress
 from logging import INFO, WARNING, Logger
 from typing import Any, Callable
 
+from data.errors import printable
 from fedmatch_tf.config import Config
 
 # (items, their number or 0 if unknown, what is done) -> the same items, shown as they go by
@@ -157,6 +158,7 @@ class RoundDisplay:
 
     def note(self, text: str, level: int = INFO) -> None:
         """A remark between the rounds."""
+        text = printable(text)
         if self._logger is not None:
             self._logger.log(level, text)
         elif self._live is not None:

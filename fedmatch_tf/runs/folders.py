@@ -20,12 +20,12 @@ from fedmatch_tf.algorithms.algorithm import ServerState
 from fedmatch_tf.backends.choose import decide
 from fedmatch_tf.config import Config, ConfigError
 from fedmatch_tf.config.program import program
-from fedmatch_tf.config.resume import continued, recorded_config
+from fedmatch_tf.config.resume import continued, missing_settings, recorded_config
 from fedmatch_tf.runs import checkpoint
 from fedmatch_tf.runs.checkpoint import CLIENTS, RECORDS, Checkpoint
 from fedmatch_tf.runs.original_logs import OriginalLogs
 from fedmatch_tf.runs.partition_folder import DataAbout
-from fedmatch_tf.runs.records import Mark, RecordFile, RoundLog, versions
+from fedmatch_tf.runs.records import Mark, RecordFile, RoundLog, read_records, to_line, versions
 from fedmatch_tf.runs.store import DiskStore, WriteBehind, no_files
 from fedmatch_tf.runs.tensorboard import ScalarLog
 from fedmatch_tf.simulation.records import RoundRecord
@@ -39,6 +39,7 @@ class Run:
 
     Args:
         logged: the config that its logs have until `keep_settings`, if it is another: that of a run that goes on.
+        newest_is_damaged: `start` is of the checkpoint before the newest one.
     """
 
     def __init__(
@@ -49,28 +50,44 @@ class Run:
         start: Checkpoint,
         lock: ExitStack,
         logged: Config | None = None,
+        newest_is_damaged: bool = False,
     ) -> None:
         self.folder, self.config, self.state = folder, config, start.state
         self.partitions, self.data = start.partitions, start.data
-        self._check_pts, self._lock = check_pts, lock
-        self._records = RecordFile(check_pts / RECORDS, start.records)
-        self._disk = DiskStore(check_pts / CLIENTS, start.clients)
-        self._in_memory = not _on_disk(config, start.state)
-        self._store = WriteBehind(self._disk, keep_all=self._in_memory)
-        records = self._records.read()
-        self._log = RoundLog(folder, logged or config, records)
-        self._original_logs = OriginalLogs(folder, check_pts, logged or config, records)
-        self._scalars = ScalarLog(folder / "tensorboard", self._log.lines)
+        self._check_pts, self._lock, self._logged = check_pts, lock, logged or config
         self._saved_round, self._settings = start.state.rounds_done, start.settings
         self._saved = start
+        self._past = read_records(check_pts / RECORDS, start.records)
+        self.lines = [to_line(record) for record in self._past]  # the objects of rounds.jsonl
+        self._newest_is_damaged = newest_is_damaged
         self._thread = ThreadPoolExecutor(1)  # writes beside the simulation, one thing after the other
-        self._writing = self._thread.submit(checkpoint.sync, check_pts, start, no_files(config.num_clients))
+        self._begun = False
+
+    def begin(self) -> None:
+        """Makes the run's files what its checkpoint says; before that, nothing of the run is changed."""
+        folder, check_pts, records = self.folder, self._check_pts, self._past
+        if self._newest_is_damaged:
+            checkpoint.drop_newest(check_pts)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._records = RecordFile(check_pts / RECORDS, self._saved.records)
+        self._disk = DiskStore(check_pts / CLIENTS, self._saved.clients)
+        self._in_memory = not _on_disk(self.config, self.state)
+        self._store = WriteBehind(self._disk, keep_all=self._in_memory)
+        self._log = RoundLog(folder, self._logged, self.lines)
+        self._original_logs = OriginalLogs(folder, check_pts, self._logged, records)
+        self._scalars = ScalarLog(folder / "tensorboard", self.lines)
+        unsynced = no_files(self.config.num_clients)
+        self._writing = self._thread.submit(checkpoint.sync, check_pts, self._saved, unsynced)
+        self._begun = True
 
     def __enter__(self) -> Run:
         return self
 
     def __exit__(self, kind: Any, *_: Any) -> None:
         self._thread.shutdown()
+        if not self._begun:
+            self._lock.close()
+            return
         try:
             self._scalars.embeddings(self.state.embeddings)  # of all clients, so not after every round
         except OSError:
@@ -91,11 +108,6 @@ class Run:
         """What the clients last held."""
         return self._store
 
-    @property
-    def lines(self) -> list[dict[str, Any]]:
-        """The objects of rounds.jsonl."""
-        return self._log.lines
-
     def add(self, record: RoundRecord, state: ServerState) -> None:
         """Takes in a round: its record, a checkpoint if one is due, the logs."""
         self.state = state
@@ -106,7 +118,7 @@ class Run:
             self._write_later(self._store.write, self._store.take_changed())
         self._log.add(record)
         self._original_logs.add(record)
-        self._scalars.add(self._log.lines[-1])
+        self._scalars.add(self.lines[-1])
 
     def save(self) -> None:
         """Writes a checkpoint beside the next round, unless there is one of this round."""
@@ -117,7 +129,7 @@ class Run:
         """What the user has changed on resuming is on record before the first round, for whatever happens in it."""
         if self._settings != asdict(self.config):
             self._log.write_settings(self.config)
-            self._original_logs = OriginalLogs(self.folder, self._check_pts, self.config, self._records.read())
+            self._original_logs = OriginalLogs(self.folder, self._check_pts, self.config, self._past)
             self._save()
             self.finish()
 
@@ -189,7 +201,9 @@ def create(
         start = Checkpoint(asdict(config), versions(), partitions, state, clients, Mark(0, 0), data)
         checkpoint.save(check_pts, start)
         folder.mkdir(parents=True)
-        return Run(folder, check_pts, config, start, lock)
+        run = Run(folder, check_pts, config, start, lock)
+        run.begin()
+        return run
     except BaseException:
         lock.close()
         shutil.rmtree(folder, ignore_errors=True)
@@ -198,7 +212,7 @@ def create(
 
 
 def reopen(folder: Path, given: Mapping[str, Any]) -> tuple[Run, list[str]]:
-    """(the run as its newest whole checkpoint has it, remarks for the user).
+    """(the run as its newest whole checkpoint has it, remarks for the user). Nothing is changed before `begin`.
 
     Args:
         folder: of its logs.
@@ -213,7 +227,6 @@ def reopen(folder: Path, given: Mapping[str, Any]) -> tuple[Run, list[str]]:
         config = decide(continued(recorded, given))
         notes = []
         if problem:
-            checkpoint.drop_newest(check_pts)
             notes.append(f"The newest checkpoint is damaged ({problem}); going on from the one before")
         then, now = start.versions, versions()
         changed = [
@@ -223,8 +236,7 @@ def reopen(folder: Path, given: Mapping[str, Any]) -> tuple[Run, list[str]]:
         ]
         if changed:
             notes.append(f"The run was made with {'; '.join(changed)}: results may differ from an unbroken run")
-        folder.mkdir(parents=True, exist_ok=True)
-        return Run(folder, check_pts, config, start, lock.pop_all(), logged=recorded), notes
+        return Run(folder, check_pts, config, start, lock.pop_all(), recorded, problem is not None), notes
     raise AssertionError("not reached")
 
 
@@ -234,8 +246,9 @@ def _check_own(*folders: Path) -> None:
         if not folder.exists() and not folder.is_symlink():
             continue
         for path in (folder, *(folder.iterdir() if folder.is_dir() else ())):
-            if path.is_symlink() or not (path.is_file() or path.is_dir()):
-                what = "a symbolic link" if path.is_symlink() else "neither a file nor a folder"
+            named_as_file = path.suffix in (".npy", ".npz", ".json", ".jsonl", ".txt", ".keras", ".png")
+            if path.is_symlink() or not (path.is_file() or (path.is_dir() and not named_as_file)):
+                what = "a symbolic link" if path.is_symlink() else "a folder" if path.is_dir() else "no file"
                 raise ConfigError(
                     f"--resume: {path} is {what}, which a run's folders do not have. Put the file itself there, or "
                     f"remove it"
@@ -257,10 +270,13 @@ def both(folder: Path, flag: str) -> tuple[Path, Path]:
 
 def config_of(settings: Mapping[str, Any], folder: Path, flag: str) -> Config:
     """The Config that a checkpoint has."""
+    missing = missing_settings(settings)
+    if missing:
+        raise ConfigError(f"{flag}: {folder}: expected the setting {missing[0]}, found none; its checkpoint was edited")
     try:
         return recorded_config(settings)
     except ConfigError as error:
-        raise ConfigError(f"{flag}: {folder} is of another version of this program: {error}") from error
+        raise ConfigError(f"{flag}: {folder} was edited, or is of another version of this program: {error}") from error
 
 
 def _new_folders(output: Path, what: str) -> tuple[Path, Path]:

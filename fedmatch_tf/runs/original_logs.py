@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,9 @@ class OriginalLogs:
         if records or (folder / "server.txt").exists():
             self._write(self._clients)
         for path in folder.glob("client-*.txt"):
-            if path.name not in {f"client-{client}.txt" for client in self._clients}:
+            if re.fullmatch(r"client-\d+\.txt", path.name) and path.name not in {
+                f"client-{client}.txt" for client in self._clients
+            }:
                 path.unlink()
 
     def add(self, record: RoundRecord) -> None:

@@ -15,6 +15,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from data import untrusted
 from data.errors import DataError
 from fedmatch_tf.config import Config
 from fedmatch_tf.config.version import VERSION
@@ -105,9 +106,10 @@ class RecordFile:
         append(self._path, line, self.mark.num_bytes)
         self.mark = Mark(self.mark.num_bytes + len(line), zlib.crc32(line, self.mark.crc))
 
-    def read(self) -> list[RoundRecord]:
-        """The records up to the mark."""
-        return [_decode(json.loads(line)) for line in self._path.read_bytes().splitlines()]
+
+def read_records(path: Path, mark: Mark) -> list[RoundRecord]:
+    """The records up to the mark."""
+    return [_decode(json.loads(line)) for line in untrusted.read_beginning(path, mark.num_bytes).splitlines()]
 
 
 def check_lines(content: bytes, num_rounds: int, num_clients: int) -> None:
@@ -157,14 +159,13 @@ def append(path: Path, content: bytes, size: int) -> None:
 class RoundLog:
     """config.json and rounds.jsonl of a run, complete after every round: a pure function of settings and records."""
 
-    def __init__(self, folder: Path, config: Config, records: Sequence[RoundRecord] = ()) -> None:
-        """Writes the files for the rounds so far."""
-        self._folder, self._path = folder, folder / ROUNDS
-        self.lines = [to_line(record) for record in records]
+    def __init__(self, folder: Path, config: Config, lines: list[dict[str, Any]]) -> None:
+        """Writes the files for the rounds so far, whose objects are these; more are added to them."""
+        self._folder, self._path, self.lines = folder, folder / ROUNDS, lines
         self.write_settings(config)
         text = "".join(_json_line(line) for line in self.lines)
         self._size = len(text.encode())
-        if records or self._path.exists():
+        if lines or self._path.exists():
             write_text(self._path, text)
 
     def write_settings(self, config: Config) -> None:

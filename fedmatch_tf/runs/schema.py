@@ -136,6 +136,18 @@ def vector(name: str, value: Any, size: int | None = None) -> None:
         raise DataError(f"{name}: expected finite numbers, received NaN or infinity")
 
 
+def _three(name: str, value: Any) -> None:
+    """The shape of an image."""
+    row(*[whole(1, 2**20)] * 3)(name, value)
+
+
+def _names(name: str, value: Any) -> None:
+    """Names of classes."""
+    each(text)(name, value)
+    if len(value) < 2:
+        raise _wrong(name, "at least two classes", value)
+
+
 _ABOUT = fields(
     {
         "format": whole(0),
@@ -145,7 +157,7 @@ _ABOUT = fields(
         "plateau": row(_positive, _lowest, whole(0)),
         "device_lrs": each(_positive),
         "records": row(whole(0), whole(0, 2**32 - 1)),
-        "data": optional(row(each(whole(1, 2**20)), each(text))),
+        "data": optional(row(_three, _names)),
         "best": optional(row(whole(0), number)),
     },
     optional_names=("device_lrs", "data", "best"),
@@ -169,6 +181,9 @@ def check_checkpoint(about: Any, arrays: Mapping[str, Any], memory: str) -> None
     ]
     if missing:
         raise DataError(f"expected an array {missing[0]}, found none")
+    for name in arrays:
+        if not isinstance(arrays[name], np.ndarray):
+            raise DataError(f"{name}: expected an array, received {type(arrays[name]).__name__}")
     sigma, psi = arrays["sigma"], arrays["psi"]
     vector("sigma", sigma)
     vector("psi", psi)
@@ -177,6 +192,10 @@ def check_checkpoint(about: Any, arrays: Mapping[str, Any], memory: str) -> None
     for name in arrays:
         if name == "best" or name.startswith(memory):
             vector(name, arrays[name], len(sigma) if name == "best" else None)
+    remembered = sum(name.startswith(memory) for name in arrays)
+    gap = [f"{memory}{number}" for number in range(remembered) if f"{memory}{number}" not in arrays]
+    if gap:
+        raise DataError(f"expected an array {gap[0]}, found none")
     if (about.get("best") is not None) != ("best" in arrays):
         raise DataError("best: expected its weights with its round and loss, found one of them only")
     done = arrays["rounds_done"]
@@ -184,7 +203,10 @@ def check_checkpoint(about: Any, arrays: Mapping[str, Any], memory: str) -> None
         raise DataError(f"rounds_done: expected a whole number, received {done.dtype} {list(done.shape)}")
     whole(0, num_rounds)("rounds_done", int(done))
     _check_embeddings(arrays["embedded"], arrays["embeddings"], num_clients)
-    _check_clients(arrays["clients"], num_clients)
+    data, width = about.get("data"), arrays["embeddings"].shape[-1]
+    if data is not None and len(arrays["embedded"]) and width != len(data[1]):
+        raise DataError(f"embeddings: expected {len(data[1])} numbers per client, one per class, received {width}")
+    _check_clients(arrays["clients"], num_clients, len(sigma))
 
 
 def _check_embeddings(embedded: np.ndarray, embeddings: np.ndarray, num_clients: int) -> None:
@@ -192,19 +214,24 @@ def _check_embeddings(embedded: np.ndarray, embeddings: np.ndarray, num_clients:
         raise DataError("embedded: expected different numbers of clients")
     for client in embedded.tolist():
         whole(0, num_clients - 1)("embedded", client)
-    if embeddings.dtype != np.float32 or len(embeddings) != len(embedded) or not np.isfinite(embeddings).all():
+    if (
+        embeddings.dtype != np.float32
+        or embeddings.ndim < 1
+        or len(embeddings) != len(embedded)
+        or not np.isfinite(embeddings).all()
+    ):
         raise DataError(f"embeddings: expected {len(embedded)} rows of finite float32")
     if len(embedded) and embeddings.ndim != 2:
         raise DataError(f"embeddings: expected one row per client, received {list(embeddings.shape)}")
 
 
-def _check_clients(clients: np.ndarray, num_clients: int) -> None:
+def _check_clients(clients: np.ndarray, num_clients: int, size: int) -> None:
     if clients.dtype != FILES or clients.ndim != 1:
         raise DataError("clients: expected a table of the clients' files")
     if len(clients) != num_clients:
         raise DataError(f"clients: expected {num_clients} rows, one per client, received {len(clients)}")
     held = clients[clients["version"] != 0]
-    good = (held["version"] > 0) & (held["num_sigma"] >= 0) & np.isfinite(held["lr"]) & (held["lr"] >= 0)
+    good = (held["version"] > 0) & np.isin(held["num_sigma"], (0, size)) & np.isfinite(held["lr"]) & (held["lr"] >= 0)
     good &= ~np.isnan(held["lowest"]) & (held["patience"] >= 0)
     if not good.all():
         raise DataError("clients: expected versions, sizes and learning rates, received numbers that are none")

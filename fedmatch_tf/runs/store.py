@@ -172,13 +172,19 @@ def _mapped(path: Path) -> np.ndarray:
     return np.asarray(np.memmap(path, np.float32, "r", _HEADER, (size,)))
 
 
-def check_files(folder: Path, files: np.ndarray) -> None:
-    """Raises DamagedFile unless every file is there and is what was written."""
+def check_files(folder: Path, files: np.ndarray, size: int) -> None:
+    """Raises DamagedFile unless every file is there and is what was written.
+
+    Args:
+        size: numbers of one whole set of parameters; a client's file has as many, or none.
+    """
     for client in _with_file(files):
         path = folder / file_name(client, files[client]["version"])
         try:
-            whole = zlib.crc32(_mapped(path).data) == files[client]["crc"]
+            vector = _mapped(path)
         except (OSError, DataError) as error:
             raise DamagedFile(f"{path}: {error}") from error
-        if not whole:
+        if zlib.crc32(vector.data) != files[client]["crc"]:
             raise DamagedFile(f"{path}: its content is not what was written")
+        if len(vector) != (size if files[client]["num_sigma"] else 0) or not np.isfinite(vector).all():
+            raise DamagedFile(f"{path}: expected {size} finite numbers, one set of parameters, or none")

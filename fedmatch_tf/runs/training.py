@@ -105,10 +105,12 @@ def resume(folder: Path, given: Mapping[str, Any], watch: Watch, worker: MakeWor
             run.data = run.data or data_about(config)
             backend = stack.enter_context(open_backend(config, display.warn, worker))
             list(backend.map([CheckTask(run.state.params)]))  # before anything of the run is changed
+            run.begin()
             run.keep_settings()
             display.note(f"Going on after {run.state.rounds_done} of {config.num_rounds} rounds")
             _train_rounds(run, backend, display, watch.on_round)
         else:
+            run.begin()
             display.note(f"Nothing to do: all {config.num_rounds} rounds are done; --num-rounds may ask for more")
     return _draw(run)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-import zipfile
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def read_kernels(path: Path, shapes: Sequence[tuple[int, ...]], read: Read = unt
     """float32 kernels: `sigma_0`, `sigma_1`, ... of an .npz, or the original's .npy, a list of kernels."""
     try:
         content = read(path)
-        kernels = _npz_kernels(content, len(shapes)) if path.suffix == ".npz" else _npy_kernels(content)
+        kernels = _npz_kernels(content, shapes) if path.suffix == ".npz" else _npy_kernels(content)
     except DataError as error:
         raise DataError(f"--init-weights: {path}: {error}") from error
     except OSError as error:
@@ -44,15 +44,15 @@ def _nth(shapes: Sequence[tuple[int, ...]], index: int) -> str:
     return str(list(shapes[index])) if index < len(shapes) else "none"
 
 
-def _npz_kernels(payload: bytes, number: int) -> list[np.ndarray]:
-    if not zipfile.is_zipfile(io.BytesIO(payload)):
-        raise DataError("expected an .npz file, found another kind of file")
-    with np.load(io.BytesIO(payload), allow_pickle=False) as file:
-        names = [name for name in file.files if name.startswith("sigma_")]
-        missing = [f"sigma_{i}" for i in range(max(number, len(names))) if f"sigma_{i}" not in names]
-        if missing:
-            raise DataError(f"expected arrays sigma_0 .. sigma_{number - 1}, missing {', '.join(missing)}")
-        return [_numbers(file[f"sigma_{i}"]) for i in range(len(names))]
+def _npz_kernels(payload: bytes, shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
+    number = len(shapes)
+    most = 2 * sum(8 * math.prod(shape) + 1000 for shape in shapes)  # as float64, with headers; others may lie beside
+    arrays, _ = untrusted.arrays_of(io.BytesIO(payload), max(most, len(payload)))
+    names = [name for name in arrays if name.startswith("sigma_")]
+    missing = [f"sigma_{i}" for i in range(max(number, len(names))) if f"sigma_{i}" not in names]
+    if missing:
+        raise DataError(f"expected arrays sigma_0 .. sigma_{number - 1}, missing {', '.join(missing)}")
+    return [_numbers(arrays[f"sigma_{i}"]) for i in range(len(names))]
 
 
 def _npy_kernels(payload: bytes) -> list[np.ndarray]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import pickle
 import shutil
 from dataclasses import replace
@@ -238,3 +239,13 @@ def test_own_data_of_three_classes_goes_all_the_way(tmp_path: Path) -> None:
     partitions: Partitions = open_partitions(tmp_path, "lc-bimb-own")
     assert (partitions.num_classes, partitions.image_shape) == (3, (36, 36, 3))
     assert load_client(partitions, 3).unlabeled.y.shape[1] == 3
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_in_a_folder_without_manifest_keeps_nobody_waiting(tmp_path: Path) -> None:
+    folder = tmp_path / "lc-biid-c10"
+    folder.mkdir()
+    (folder / "u_cifar_10_0.npy").write_bytes(b"")
+    os.mkfifo(folder / "test_cifar_10.npy")
+    with pytest.raises(DataError, match="expected a regular file, found a pipe"):
+        open_partitions(tmp_path, "lc-biid-c10")

@@ -17,14 +17,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data import untrusted
+from data import readers, untrusted
 from data.errors import DataError, printable, short
 from data.readers import read_image_folder
 from data.sources import load_source
 from tests.conftest import ROOT
 
 MB = 10**6
-SIZE = 8  # of images: then 154 MB are the most that is unpacked
+LIMIT = 153_600_000  # bytes that are unpacked at most
 
 
 def pipe(path: Path) -> Path:
@@ -125,10 +125,101 @@ BOMBS: dict[str, tuple[str, Callable[[Path], Path], str]] = {
 
 
 @pytest.mark.parametrize("kind", BOMBS)
-def test_what_unpacks_to_more_than_was_asked_for_is_refused(kind: str, tmp_path: Path) -> None:
+def test_what_unpacks_to_more_than_was_asked_for_is_refused(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("data.readers.most_bytes", lambda *_: LIMIT)
     dataset, make, message = BOMBS[kind]
     with pytest.raises(DataError, match=message):
-        load_source(dataset, str(make(tmp_path)), SIZE)
+        load_source(dataset, str(make(tmp_path)))
+
+
+def test_the_limit_follows_from_the_images_and_has_room_for_what_is_published() -> None:
+    assert readers.most_bytes(32) == 8 * 100_000 * 3 * 32 * 32
+    assert readers.most_bytes(32, 270_000) == 8 * 270_000 * 3 * 32 * 32
+    assert readers.most_bytes(8) > 60_000 * 3 * 32 * 32, "CIFAR-10 can be made smaller"
+
+
+def sparse_chain(folder: Path) -> Path:
+    """A sparse file whose map goes on for 40 MB: every header says that there is another one."""
+    path = folder / "cifar-10-python.tar.gz"
+    info = tarfile.TarInfo("data_batch_1")
+    info.type = tarfile.GNUTYPE_SPARSE
+    header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+    header[482] = 1  # it is extended
+    header[148:156] = b"        "
+    header[148:156] = f"{sum(header):06o}\0 ".encode()
+    more = b"".join(b"%011o\0%011o\0" % (place, 1) for place in range(1, 22)) + b"\1" + bytes(7)
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(header)
+        for _ in range(40 * MB // 512):
+            file.write(more)
+    return path
+
+
+def nested_names(folder: Path) -> Path:
+    path = folder / "cifar-10-python.tar"
+    info = tarfile.TarInfo("././@LongLink")
+    info.type, info.size = tarfile.GNUTYPE_LONGNAME, 1
+    path.write_bytes((info.tobuf() + b"a".ljust(512, b"\0")) * 5000)
+    return path
+
+
+@pytest.mark.parametrize(("make", "message"), [(sparse_chain, "of names and the like"), (nested_names, "damaged")])
+def test_a_tar_whose_headers_never_end_is_refused(make: Callable[[Path], Path], message: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=message):
+        load_source("c10", str(make(tmp_path)))
+
+
+def zip_of(path: Path, name: str, kind: int) -> Path:
+    content = io.BytesIO()
+    np.save(content, np.zeros((10, 4, 4, 3), np.uint8))
+    with zipfile.ZipFile(path, "w", kind) as archive:
+        archive.writestr(name, content.getvalue())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "message"),
+    [
+        ("x_train", zipfile.ZIP_STORED, "expected arrays, each once, received"),
+        ("x_train.npy", zipfile.ZIP_BZIP2, "expected arrays that are stored plainly or deflated"),
+        ("x_train.npy", zipfile.ZIP_LZMA, "expected arrays that are stored plainly or deflated"),
+    ],
+)
+def test_an_npz_that_numpy_would_not_write_is_refused(name: str, kind: int, message: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=message):
+        untrusted.npz(zip_of(tmp_path / "odd.npz", name, kind), ("x_train",), 10_000)
+
+
+def test_a_matlab_file_of_no_known_byte_order_is_refused(tmp_path: Path) -> None:
+    path = mat_bomb(tmp_path) / "train_32x32.mat"
+    content = bytearray(path.read_bytes())
+    content[126:128] = b"XX"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"train_32x32.mat: expected a MATLAB file, whose header"):
+        load_source("svhn", str(tmp_path))
+
+
+def test_an_image_of_too_many_pixels_is_a_message_and_no_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    Image.new("RGB", (11, 10)).save(tmp_path / "large.png")
+    with pytest.raises(DataError, match=r"large.png: not a readable image .*110 pixels.* limit of 100 pixels"):
+        readers.read_image(tmp_path / "large.png", 32)
+
+
+@pytest.mark.parametrize("read", ["read_bytes(path)", "read_text(path)", "gunzip(zipped, untrusted.MOST)"])
+def test_a_small_file_needs_little_memory_however_large_it_might_be(read: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x" * 1000)
+    (tmp_path / "file.gz").write_bytes(gzip.compress(b"x" * 1000))
+    code = (
+        "from pathlib import Path\nfrom data import untrusted\n"
+        f"path, zipped = Path({str(tmp_path / 'file')!r}), Path({str(tmp_path / 'file.gz')!r})\n"
+        f"print(len(untrusted.{read}))"
+    )
+    assert with_little_memory(code).stdout == "1000\n"
 
 
 def test_a_packed_matlab_file_is_bounded_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,14 +241,20 @@ def test_a_bomb_takes_no_memory(tmp_path: Path) -> None:
     path = npz_bomb(tmp_path, 326_000)
     code = (
         "from data.sources import load_source\nfrom data.errors import DataError\n"
-        f"try:\n    load_source('own', {str(path)!r}, {SIZE})\nexcept DataError as error:\n    print(error)\n"
+        f"try:\n    load_source('own', {str(path)!r}, 16)\nexcept DataError as error:\n    print(error)\n"
     )
+    result = with_little_memory(code)
+    assert "expected at most 614.4 MB, received 1.0 GB" in result.stdout, result.stderr
+
+
+def with_little_memory(code: str) -> subprocess.CompletedProcess[str]:
+    """Python code in a process that may have 800 MB."""
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (800 * MB, 800 * MB))
 
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-    result = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-c", code],
         cwd=ROOT,
         preexec_fn=limit,
@@ -166,7 +263,6 @@ def test_a_bomb_takes_no_memory(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    assert "expected at most 153.6 MB, received 1.0 GB" in result.stdout, result.stderr
 
 
 def test_texts_are_safe_to_show() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmatch_tf.report import plots, tables
+from fedmatch_tf.report import plots, results, tables
 from tests.conftest import ROOT, run_main
 from tests.report.test_report import write_run
 
@@ -107,3 +107,30 @@ def test_an_ascii_terminal_gets_escapes(tmp_path: Path) -> None:
         assert result.returncode == 0, result.stderr
         result.stdout.decode("ascii")
         assert b"Traceback" not in result.stderr
+
+
+def test_a_long_reason_of_a_stop_and_a_file_that_is_too_large_do_not_end_a_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_run(tmp_path / "run", [0.1], num_rounds=3)
+    (folder / "stopped.txt").write_text("TrainingError: a\n" + "traceback " * 1000)
+    assert results.read(folder).remark == "1 of 3 rounds; stopped by TrainingError: a"
+    (folder / "confusion.json").write_text(" " * 10_000)
+    monkeypatch.setattr(results, "MAX_BYTES", 5000)
+    found = results.read(folder)
+    assert found.confusion is None
+    assert "confusion.json is left out" in found.remark
+    assert "expected at most 5.0 kB, received 10.0 kB" in found.remark
+
+
+def test_a_path_of_thousands_of_letters_is_not_repeated_whole(tmp_path: Path) -> None:
+    name = "x" * 5000
+    for arguments in (
+        ["--resume", name],
+        ["--work-type=report", "--runs", name],
+        ["--task=lc-biid-own", "--source", name],
+    ):
+        result = run_main(*arguments, cwd=tmp_path)
+        assert result.returncode == 2
+        assert "characters)" in result.stderr
+        assert len(result.stderr) < 2500

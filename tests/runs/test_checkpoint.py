@@ -111,16 +111,16 @@ def test_every_flipped_bit_of_a_clients_file_is_found(tmp_path: Path) -> None:
     files = saved(tmp_path)
     path = tmp_path / "clients" / "0-2.npy"
     whole = path.read_bytes()
-    check_files(path.parent, files)
+    check_files(path.parent, files, 5)
     assert np.load(path).tolist() == [1, 2, 3, 4, 5]
     for number in range(8 * len(whole)):
         path.write_bytes(flipped(whole, number))
         with pytest.raises(DamagedFile, match="not what was written"):
-            check_files(path.parent, files)
+            check_files(path.parent, files, 5)
     for content in (whole[:-1], whole[:-4], whole + b"0000", b""):
         path.write_bytes(content)
         with pytest.raises(DamagedFile):
-            check_files(path.parent, files)
+            check_files(path.parent, files, 5)
 
 
 def test_without_a_whole_one_the_message_names_both(tmp_path: Path) -> None:
@@ -183,6 +183,8 @@ EDITS = [
     ("device_lrs", [0.1, None], r"about.device_lrs\[1\]: expected a finite number, received None"),
     ("records", [-1, 0], r"about.records\[0\]: expected a whole number"),
     ("data", [[8, 8, 3], [1, 2]], r"about.data\[1\]\[0\]: expected a text, received 1"),
+    ("data", [[8], ["a", "b"]], r"about.data\[0\]: expected a list of 3"),
+    ("data", [[8, 8, 3], ["a"]], r"about.data\[1\]: expected at least two classes"),
     ("best", [0, NAN], r"about.best\[1\]: expected a finite number"),
     ("extra", 1, "about: found a field 'extra' that there is not"),
     ("arrays.sigma", None, "expected an array sigma, found none"),
@@ -192,6 +194,9 @@ EDITS = [
     ("arrays.best", None, "best: expected its weights with its round and loss"),
     ("arrays.best", np.zeros(2, np.float32), "best: expected 3 numbers, received 2"),
     ("arrays.memory_0", np.array([np.inf], np.float32), "memory_0: expected finite numbers"),
+    ("arrays.memory_3", np.zeros(1, np.float32), "expected an array memory_1, found none"),
+    ("arrays.embeddings", np.float32(1), "embeddings: expected 1 rows of finite float32"),
+    ("arrays.embeddings", np.zeros((1, 7), np.float32), "embeddings: expected . numbers per client, one per class"),
     ("arrays.rounds_done", np.array(-1), "rounds_done: expected a whole number from 0 to 3, received -1"),
     ("arrays.rounds_done", np.array(99), "rounds_done: expected a whole number from 0 to 3, received 99"),
     ("arrays.rounds_done", np.array(np.inf), "rounds_done: expected a whole number, received float64"),

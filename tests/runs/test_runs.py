@@ -461,14 +461,21 @@ def test_a_pipe_in_the_place_of_a_checkpoint_keeps_nobody_waiting(copy: tuple[Pa
     os.mkfifo(check_pts / "state.npz")
     code, _, errors = finish(start(tmp_path, f"resume={folder}"))
     assert code == 2
-    assert "state.npz is neither a file nor a folder" in errors
+    assert "state.npz is no file" in errors
 
 
 def test_files_that_a_run_did_not_write_stay(copy: tuple[Path, Path, Any], tmp_path: Path) -> None:
     folder, check_pts, expected = copy
     (check_pts / "clients" / "notes.txt").write_text("mine")
     (check_pts / "clients" / "3-999.npy").write_text("left by a process that was killed")
-    assert content(run(tmp_path, f"resume={folder}")) == expected
+    (folder / "client-notes.md").write_text("mine")
+    (folder / "client-notes.txt").write_text("{}")
+    (folder / "client-99.txt").write_text("a log of a client that no round knows")
+    run(tmp_path, f"resume={folder}")
+    assert (folder / "client-notes.txt").read_text() == "{}"
+    (folder / "client-notes.txt").unlink()
+    assert content(folder) == expected
+    assert (folder / "client-notes.md").read_text() == "mine"
     assert (check_pts / "clients" / "notes.txt").read_text() == "mine"
     assert not (check_pts / "clients" / "3-999.npy").exists()
 
@@ -487,6 +494,82 @@ def test_an_edited_checkpoint_is_one_message(copy: tuple[Path, Path, Any], tmp_p
     code, _, errors = finish(start(tmp_path, f"resume={folder}"))
     assert code == 2
     assert "Traceback" not in errors
+
+
+def files_of(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.parent.parent.rglob("*") if path.is_file()}
+
+
+def of_another_size(about: dict[str, Any], arrays: dict[str, Any]) -> None:
+    arrays["clients"]["num_sigma"][arrays["clients"]["version"] > 0] = 7
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (put("settings.lr", 10**400), "was edited, or is of another version"),
+        (put("settings.lr", None), "expected the setting lr, found none"),
+        (put("settings.dataset_path", "a\0b"), "--dataset-path: expected a text without the character 0"),
+        (put("records", [2**50, 1]), "are not what was written"),
+        (of_another_size, "clients: expected versions, sizes and learning rates"),
+        (put("versions.numpy", "1\x1b[31m"), "numpy 1\\x1b[31m, now"),
+    ],
+)
+def test_an_edit_of_a_checkpoint_shows_no_traceback_and_changes_nothing(
+    edit: Any, message: str, copy: tuple[Path, Path, Any], tmp_path: Path
+) -> None:
+    folder, check_pts, _ = copy
+    for name in ("state.npz", "previous.npz"):
+        rewrite(check_pts / name, edit)
+    before = files_of(folder)
+    code, _, errors = finish(start(tmp_path, f"resume={folder}"))
+    assert message in errors
+    assert "Traceback" not in errors
+    assert "\x1b" not in errors
+    if code != 0:  # another version is a note
+        assert code == 2
+        assert files_of(folder) == before
+
+
+def test_nothing_is_rewritten_before_the_network_is_found_to_fit(copy: tuple[Path, Path, Any], tmp_path: Path) -> None:
+    folder, check_pts, expected = copy
+    (folder / "rounds.jsonl").unlink()
+    damage(check_pts / "state.npz", "bit")
+    (tmp_path / "fault-start").write_text("data always")
+    before = files_of(folder)
+    code, _, errors = finish(start(tmp_path, f"resume={folder}"))
+    assert code == 2, errors
+    assert files_of(folder) == before
+    (tmp_path / "fault-start").unlink()
+    assert content(run(tmp_path, f"resume={folder}")) == expected
+
+
+def test_a_folder_in_the_place_of_a_clients_file_is_refused(copy: tuple[Path, Path, Any], tmp_path: Path) -> None:
+    folder, check_pts, _ = copy
+    (check_pts / "clients" / "4-99.npy").mkdir()
+    before = files_of(folder)
+    code, _, errors = finish(start(tmp_path, f"resume={folder}"))
+    assert code == 2
+    assert "4-99.npy is a folder" in errors
+    assert files_of(folder) == before
+
+
+def test_a_month_is_a_time_limit_like_any_other(lc: list[str], tmp_path: Path) -> None:
+    run(tmp_path, *lc, "task_timeout=3000000", "num_rounds=2", "workers=1")
+
+
+def test_a_run_that_was_made_with_the_other_base_goes_on_with_a_note(
+    copy: tuple[Path, Path, Any], tmp_path: Path
+) -> None:
+    folder, check_pts, expected = copy
+    rewrite(check_pts / "state.npz", put("versions.tensorflow", "2.99"))
+    rewrite(check_pts / "state.npz", put("versions.tf-keras", "2.99"))
+    code, _, errors = finish(start(tmp_path, f"resume={folder}"))
+    assert code == 0
+    assert "tensorflow 2.99, now 2." in errors
+    assert "tf-keras 2.99, now " in errors
+    assert "results may differ" in errors
+    assert content(folder) == expected
 
 
 def test_a_run_that_is_being_trained_cannot_be_resumed_as_well(lc: list[str], tmp_path: Path) -> None:

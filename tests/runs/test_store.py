@@ -46,7 +46,7 @@ def test_what_two_checkpoints_name_stays_and_nothing_else(
         named = {f"{c}-{row['version']}.npy" for table in checkpoints[-2:] for c, row in enumerate(table) if row[0]}
         assert {path.name for path in folder.iterdir()} == named
         for table in checkpoints[-2:]:
-            check_files(folder, table)
+            check_files(folder, table, 3)
     for client in range(CLIENTS):
         found = store.get(client)
         if client not in last:
@@ -66,4 +66,15 @@ def test_a_file_that_was_changed_is_named(tmp_path: Path) -> None:
     content[-1] ^= 1
     path.write_bytes(content)
     with pytest.raises(DamagedFile, match=r"2-1\.npy: its content is not what was written"):
-        check_files(tmp_path / "clients", store.files())
+        check_files(tmp_path / "clients", store.files(), 3)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_numbers_that_are_none_are_found_whatever_the_checksum_says(value: float, tmp_path: Path) -> None:
+    store = DiskStore(tmp_path / "clients", no_files(CLIENTS))
+    store.put(1, Held(Params(np.array([1, value], np.float32), np.zeros(1, np.float32)), Plateau(0.1, 1.0, 1)))
+    with pytest.raises(DamagedFile, match=r"1-1\.npy: expected 3 finite numbers"):
+        check_files(tmp_path / "clients", store.files(), 3)
+    store.put(1, held(1))
+    with pytest.raises(DamagedFile, match=r"1-2\.npy: expected 4 finite numbers"):
+        check_files(tmp_path / "clients", store.files(), 4)

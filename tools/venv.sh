@@ -8,7 +8,8 @@ between() {  # candidate, lowest, highest: runs it, as a version manager may lis
     [ "$("$1" - "$2" "$3" 2>/dev/null <<'PY'
 import sys, venv, ensurepip
 # A Python 3.9 that has the old `parser` module compiled in would hide our parser.py.
-print(int(sys.argv[1]) <= sys.version_info[1] <= int(sys.argv[2]) and "parser" not in sys.builtin_module_names)
+fits = (3, int(sys.argv[1])) <= sys.version_info[:2] <= (3, int(sys.argv[2]))
+print(fits and "parser" not in sys.builtin_module_names)
 PY
     )" = True ]
 }
@@ -18,15 +19,18 @@ make_with() {
     exec "$1" -m venv --clear "${VENV:-.venv}"
 }
 
+lowest=9
+[ -z "${NEWEST:-}" ] || lowest=12  # NEWEST=1: the second base only
 if [ -n "${PYTHON:-}" ]; then
-    between "$PYTHON" 9 13 && make_with "$PYTHON"
-    echo "PYTHON=$PYTHON: expected a Python 3.9 to 3.13 with its venv module" >&2
+    between "$PYTHON" "$lowest" 13 && make_with "$PYTHON"
+    echo "PYTHON=$PYTHON: expected a Python 3.$lowest to 3.13 with its venv module" >&2
     exit 1
 fi
 
 versions="${HOME:-}/.pyenv/versions"
-[ -n "${NEWEST:-}" ] ||  # NEWEST=1: the second base only
-for candidate in python3.11 python3.10 python3.9 python3 python "$versions"/3.11.*/bin/python "$versions"/3.10.*/bin/python; do
+[ -n "${NEWEST:-}" ] ||
+for candidate in python3.11 python3.10 python3.9 python3 python \
+    "$versions"/3.11.*/bin/python "$versions"/3.10.*/bin/python "$versions"/3.9.*/bin/python; do
     if between "$candidate" 9 11; then make_with "$candidate"; fi
 done
 for candidate in python3.12 python3.13 python3 python "$versions"/3.12.*/bin/python "$versions"/3.13.*/bin/python; do
@@ -42,7 +46,7 @@ uv=$(command -v uv || true)
 if [ -z "$uv" ]; then
     python3 -m venv .tools/uv && .tools/uv/bin/pip install --quiet uv && uv=.tools/uv/bin/uv || true
 fi
-if [ -n "$uv" ] && "$uv" venv --clear --seed --python 3.11 .venv; then
+if [ -n "$uv" ] && "$uv" venv --clear --seed --python 3.11 "${VENV:-.venv}"; then
     exit 0
 fi
 cat >&2 <<'MESSAGE'

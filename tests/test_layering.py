@@ -125,3 +125,24 @@ def test_no_other_room_checks_which_algorithm_or_learner_runs() -> None:
             if texts & names:
                 asking.append(f"{module}: {ast.unparse(node)}")
     assert asking == []
+
+
+# Who reads files without data/untrusted.py, and why: content that it has read already; our own; the user's own code.
+READS_ITSELF = {
+    "data/files.py",
+    "simulation/inputs.py",
+    "report/evidence.py",
+    "core/networks.py",
+    "backends/own_code.py",
+}
+
+
+def test_files_of_others_are_read_in_one_place() -> None:
+    found = set()
+    for path in (*(ROOT / "data").glob("*.py"), *(ROOT / "fedmatch_tf").rglob("*.py")):
+        calls = [node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+        named = [f"{getattr(call.value, 'id', '')}.{call.attr}" for call in calls if isinstance(call, ast.Attribute)]
+        direct = [name for name in named if name.split(".")[1] in ("read_bytes", "read_text") or name == "np.load"]
+        if any(not name.startswith("untrusted.") for name in direct) and path.name != "untrusted.py":
+            found.add("/".join(path.parts[-2:]))
+    assert found == READS_ITSELF

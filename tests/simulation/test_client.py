@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from data.files import Examples
@@ -88,3 +89,20 @@ def test_a_clients_round_counts_examples_and_measures_labelled_accuracy_around_t
     assert result.update.upload.cost.sum == 1.0
     assert [score.split for score in result.scored] == ["valid"]
     assert result.theta is None
+
+
+@pytest.mark.parametrize("scenario", ["lc", "ls"])
+def test_a_sigma_that_was_not_trained_does_not_cross(scenario: str) -> None:
+    bench: Any = Bench()
+    config = replace(bench.config, task=f"{scenario}-biid-c10", num_epochs_server=1, batch_size_server=1)
+    algorithm = make_algorithm(config)
+    evaluation = Evaluation(config, bench.evaluator, EvalData(Examples(X[:6], Y[:6]), Examples(X[:6], Y[:6])))
+    moved = Params(bench.before.sigma + np.float32(0.5 * (scenario == "lc")), bench.before.psi + np.float32(0.5))
+    bench.good = bench.bad = moved
+    learner: Any = Recorder(bench)
+    client = Client(config, algorithm, bench.model, learner, evaluation, np.zeros((1, 24, 24, 3), np.float32))
+    data = ClientData(0, Examples(X[:6], Y[:6]) if scenario == "lc" else None, Examples(X[6:16], Y[6:16]))
+    result = client.update(ClientTask(1, 0, 0, full_broadcast(bench.before), Plateau(0.25, 9.0, 3), lr=0.5), data)
+    sigma, psi = result.update.upload.params
+    assert len(sigma) == (len(bench.before.sigma) if scenario == "lc" else 0)
+    np.testing.assert_allclose(psi, moved.psi)

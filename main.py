@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 import signal
 import sys
 import traceback
@@ -94,6 +95,10 @@ def _failure(error: Exception) -> int:
             f"--image-size, smaller batches, fewer --workers or --threads-per-worker need less",
             file=sys.stderr,
         )
+        return FAILED
+    if isinstance(error, BrokenPipeError):  # who read our output has gone away, as `head` does
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     if isinstance(error, (ConfigError, DataError, OSError, TrainingError)):
         print(f"{short_program()}: error: {shortened(printable(str(error)))}", file=sys.stderr)

@@ -53,7 +53,7 @@ class Command:
 
 def parse(arguments: Sequence[str]) -> Command:
     """The Command; on bad input prints one message and exits with 2."""
-    parser = _build(_meant(arguments))
+    parser = _build(*_meant(arguments))
     _refuse_unknown(parser, arguments)
     given = vars(parser.parse_args(arguments))
     work_type, force, quiet, resume = (given.pop(name) for name in ("work_type", "force", "quiet", "resume"))
@@ -109,7 +109,7 @@ def _check_seeds(
     if work_type not in ("train", "reproduce"):
         parser.error(f"--seeds: is for training and --work-type reproduce, received --work-type {work_type}")
     if "seed" in given and work_type == "train":
-        parser.error("--seeds: expected it or --seed, received both")
+        parser.error("--seeds: give --seeds or --seed, not both")
     if resume is not None:
         parser.error("--seeds: --resume goes on with one run; give the first command again to go on with all")
 
@@ -189,24 +189,25 @@ class _Parser(argparse.ArgumentParser):
         sys.exit(2)
 
 
-def _meant(arguments: Sequence[str]) -> Config | None:
-    """For --help: the settings of the run that the other flags describe; None if they describe none."""
+def _meant(arguments: Sequence[str]) -> tuple[Config | None, str]:
+    """For --help: (the settings of the run that the other flags describe; or None, and why they describe none)."""
     if not {"-h", "--help"} & set(arguments):
-        return None
+        return None, ""
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for name in ("task", "model", "profile"):
         first.add_argument(flag(name), default=argparse.SUPPRESS)
     try:
         given = vars(first.parse_known_args(arguments)[0])
-        return make_config(source="your images", **given) if "task" in given else None
-    except (argparse.ArgumentError, ConfigError, SystemExit):
-        return None
+        return (make_config(source="your images", **given), "") if "task" in given else (None, "")
+    except (argparse.ArgumentError, ConfigError, SystemExit) as error:
+        return None, printable(str(error)).replace("%", "%%")
 
 
-def _build(meant: Config | None) -> argparse.ArgumentParser:
+def _build(meant: Config | None, reason: str = "") -> argparse.ArgumentParser:
     example = f"{program()} --task ls-simb-fmnist --model fedavg-uda --help"
     if meant is None:
         shown = f"Some defaults depend on task, model and profile. To see those of a run, give them: `{example}`"
+        shown = f"{reason}. {shown}" if reason else shown
     else:
         shown = f"Defaults are those of --task {meant.task} --model {meant.model} --profile {meant.profile}."
     parser = _Parser(
@@ -298,6 +299,10 @@ def _help(name: str, setting: Setting, meant: Config | None) -> str:
         text += "; required for train and gen_data"
     elif meant is None and (by or name in _BY_MODEL):
         text += f"; default: by {' and '.join([*by, *(['model'] if name in _BY_MODEL else [])])}"
+    elif meant is not None and name in ("model", "profile"):
+        text += f"; here: {value}; default: {COMMON[name]}"
+    elif meant is not None and name in without_effect(meant):
+        text += "; has no effect here"
     elif value is not None and not setting.input_path:
         text += f"; default: {value}"
     elif name == "dataset_path":

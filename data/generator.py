@@ -12,7 +12,7 @@ import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -72,7 +72,9 @@ def difference(folder: Path, spec: PartitionSpec, source: Source | None = None) 
     existing = read_manifest(folder)
     wanted, found = asdict(spec), asdict(existing.spec)
     lines = [
-        f"{name}: found {found[name]!r}, wanted {wanted[name]!r}" for name in wanted if wanted[name] != found[name]
+        f"{name}: found {_told(name, found[name])}, wanted {_told(name, wanted[name])}"
+        for name in wanted
+        if wanted[name] != found[name]
     ]
     if source is not None and source.checksum != existing.source.checksum:
         lines.append(
@@ -80,6 +82,11 @@ def difference(folder: Path, spec: PartitionSpec, source: Source | None = None) 
             f"wanted {source.origin} with {source.checksum[:12]}..."
         )
     return lines
+
+
+def _told(name: str, value: Any) -> str:
+    """A setting as its flag has it."""
+    return "'pooled'" if name == "test_split" and value is None else repr(value)
 
 
 def _verified(folder: Path, spec: PartitionSpec, source: Source, partition: Partition, progress: Progress) -> Manifest:

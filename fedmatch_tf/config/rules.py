@@ -83,6 +83,8 @@ def check_value(name: str, value: Any, setting: Setting) -> None:
     accepted = (int, float) if setting.kind is float else setting.kind
     if not isinstance(value, accepted) or isinstance(value, bool) != (setting.kind is bool):
         raise ConfigError(f"{name}: expected {_KIND_NAMES[setting.kind]}, received {short(value)}")
+    if setting.kind is str and not value:
+        raise ConfigError(f"{name}: expected a text, received an empty one")
     if setting.kind is str and "\0" in value:
         raise ConfigError(f"{name}: expected a text without the character 0, received {short(value)}")
     if setting.kind is tuple and not (value and all(isinstance(item, int) for item in value)):

@@ -38,16 +38,17 @@ def _lead(found: Sequence[Result]) -> str:
     told += [f"{repeated} repeated, which do not count"] if repeated else []
     runs = f"{len(found)} run" + ("" if len(found) == 1 else "s")
     return (
-        f"{runs}: {', '.join(told)}. Means are over finished runs, ± is the deviation of a sample. Accuracies are of "
-        f"the global model on test data. Costs are in per cent of one parameter set, per client and round. A "
-        f"difference from the paper is told where a run has its settings and rounds."
+        f"{runs}: {', '.join(told)}. Means are over finished runs, ± is the sample standard deviation. Accuracies are "
+        f"of the global model on test data; of models without one (local-*), the mean of the clients. Costs are in per "
+        f"cent of one parameter set, per client and round; S2C is from server to client, C2S back. The difference from "
+        f"the paper is shown only if all settings are the paper's."
     )
 
 
 def _of_tasks(summaries: Sequence[Summary], progress: Progress) -> Iterator[page.Section]:
-    """A section per task: its tables, then its figures."""
-    for task in dict.fromkeys(summary.group.settings["task"] for summary in summaries):
-        own = [summary for summary in summaries if summary.group.settings["task"] == task]
+    """A section per task (and per set of one's own images): its tables, then its figures."""
+    for task in dict.fromkeys(summary.group.data for summary in summaries):
+        own = [summary for summary in summaries if summary.group.data == task]
         tables = [report_tables.accuracy_table(task, own), report_tables.costs_table(task, own)]
         by_class = report_tables.classes_table(task, own)
         tables += [by_class] if by_class is not None else []

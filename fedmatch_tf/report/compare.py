@@ -14,6 +14,7 @@ from data import untrusted
 from data.errors import DataError, printable, short
 from fedmatch_tf.config import ConfigError, make_config, settings
 from fedmatch_tf.report import page, plots, results, style
+from fedmatch_tf.report.names import file_name
 from fedmatch_tf.report.results import Result
 from fedmatch_tf.report.tables import Table
 
@@ -137,7 +138,7 @@ def not_comparable(result: Result, theirs: Original) -> str:
         other = theirs.options.get(settings()[name].original or name)
         if other is not None and not _equal(result.settings[name], other):
             reasons.append(f"{name.replace('_', '-')} {result.settings[name]}, the original's is {_shown(other)}")
-    return "; ".join(reasons)
+    return "; ".join(reasons[:2])  # enough to see that it is something else
 
 
 def _equal(mine: Any, other: Any) -> bool:
@@ -156,7 +157,7 @@ def compare(patterns: Sequence[str], official: Path, output: Path) -> Path:
     ours = [result for result, reason in found if not reason]
     left_out = [[result.name, reason] for result, reason in found if reason]
     if not ours:
-        told = "".join(f"\n  {name}: {reason}" for name, reason in left_out[:20])
+        told = "".join(f"\n  {name}: {reason}" for name, reason in left_out[:8])
         raise ConfigError(f"--runs: expected a run that can be compared with the original's; received{told}")
     tables = [verdicts(ours, theirs), tens_table(ours, theirs)]
     if Path(theirs.folder).is_dir():  # not a curve alone
@@ -167,6 +168,7 @@ def compare(patterns: Sequence[str], official: Path, output: Path) -> Path:
         tables.append(Table("not-compared", "Not compared", ["run", "reason"], left_out))
     partial = [f"{result.name} ({result.remark})" for result in ours if result.state != results.FINISHED]
     warning = f" Not finished: {', '.join(partial)}." if partial else ""
+    warning += "" if theirs.options else " The original's file does not say what it is of, so every run is compared."
     lead = (
         f"{len(ours)} of our runs beside {printable(theirs.folder)} ({len(theirs.accuracy)} rounds). Verdicts are on "
         f"means over the rounds that both have; costs are in per cent of one parameter set. The original does not fix "
@@ -236,7 +238,7 @@ def clients_table(ours: Sequence[Result], theirs: Original) -> Table:
     """Means over all entries of the clients' logs, which both write in the same format."""
     rows = []
     for folder in (theirs.folder, *(result.folder for result in ours)):
-        clients = (theirs if folder == theirs.folder else read_original(Path(folder))).clients
+        clients = theirs.clients if folder == theirs.folder else _clients_of(Path(folder))
         cells = [printable(Path(folder).name), str(len(clients))]
         for name in ("valid_loss", "valid_acc", "test_acc"):
             values = [value for client in clients.values() for value in client[name]]
@@ -246,6 +248,11 @@ def clients_table(ours: Sequence[Result], theirs: Original) -> Table:
     return Table("clients", "Clients, mean over their rounds (the original's first)", head, rows)
 
 
+def _clients_of(run: Path) -> Mapping[int, Mapping[str, Sequence[float]]]:
+    """The clients' logs of one of our runs; records that ship with the code have none."""
+    return read_original(run).clients if (run / "server.txt").is_file() else {}
+
+
 def settings_table(result: Result, theirs: Original) -> Table:
     """Every setting that differs between ours, the original's run and the two profiles."""
     task = str(result.settings["task"])
@@ -253,11 +260,13 @@ def settings_table(result: Result, theirs: Original) -> Table:
     of_paper = make_config(task, profile="paper") if in_paper else None
     rows = []
     for name in COMPARED:
-        mine, other = result.settings[name], theirs.options.get(settings()[name].original or name, "")
+        mine, other = result.settings[name], theirs.options.get(settings()[name].original or name)
+        if other is None:
+            continue  # not said
         paper = getattr(of_paper, name) if of_paper else ""
         if not _equal(mine, other) or (paper not in ("", mine) and name not in ("model", "arch", "seed")):
             rows.append([name.replace("_", "-"), str(paper), _shown(other), str(mine)])
-    name = f"settings-{plots.file_name(result.name)}"
+    name = f"settings-{file_name(result.name)}"
     return Table(name, f"Settings that differ: {result.name}", ["setting", "paper", "original", "ours"], rows)
 
 
@@ -274,7 +283,7 @@ def _figures(ours: Sequence[Result], theirs: Original) -> Iterator[tuple[str, st
         for number, (result, quantities) in enumerate(zip(ours, by_name), start=1):
             plots.curve(axes, style.numbered(number), result.name, range(1, len(result.lines) + 1), quantities[name])
         plots.finish(axes, "round", name)
-        yield plots.file_name(name), name, figure
+        yield file_name(name), name, figure
 
 
 def _overview(ours: Sequence[Result], theirs: Original) -> Figure:

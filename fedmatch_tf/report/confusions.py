@@ -27,12 +27,6 @@ class Confusion(NamedTuple):
         return np.asarray(2 * np.diag(self.matrix) / np.maximum(self.matrix.sum(axis=0) + self.matrix.sum(axis=1), 1))
 
     @property
-    def is_imbalanced(self) -> bool:
-        """Whether the largest class has more than one and a half times the images of the smallest."""
-        counts = self.matrix.sum(axis=1)
-        return bool(counts.max() > 1.5 * counts.min())
-
-    @property
     def only_class(self) -> str | None:
         """The class that every image is predicted as, if there is such a one."""
         predicted = np.flatnonzero(self.matrix.sum(axis=0))

@@ -230,11 +230,11 @@ def _fitting(run: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[dict[str
     task, model = run["task"], run["model"]
     senseless = meaningless(task, model, given)
     fitting = {name: value for name, value in given.items() if name not in senseless}
-    notes = [f"{task} {model}: {flag(name)} is left out: {why}" for name, why in senseless.items()]
+    notes = [f"{flag(name)} is left out where {why}" for name, why in senseless.items()]
     streams = parse_task(task)[1] == "simb"
     if streams and "num_steps" not in given and given.get("num_rounds", math.inf) < STREAMING["num_steps"]:
         fitting["num_steps"] = given["num_rounds"]  # the fewest rounds of a streaming run
-        notes.append(f"{task} {model}: {fitting['num_steps']} streaming steps, one per round")
+        notes.append(f"streaming tasks: {fitting['num_steps']} steps, one per round")
     return fitting, notes
 
 

@@ -32,16 +32,15 @@ MOST_CLASSES = 12  # that a line can hold
 
 
 def _by_class(confusion: Confusion | None) -> list[tuple[str, str]]:
-    """Accuracy by class where there are few, macro-F1 where they are of different sizes, and what looks wrong."""
+    """Accuracy by class where there are few, macro-F1, and what looks wrong."""
     if confusion is None:
         return []
     told = []
     if len(confusion.class_names) <= MOST_CLASSES:
-        each = ", ".join(f"{name} {100 * right:.0f}" for name, right in zip(confusion.class_names, confusion.recall))
-        told.append(f"{each} %")
-    if confusion.is_imbalanced:
-        told.append(f"macro-F1 {100 * confusion.f1.mean():.2f} %")
-    rows = [("by class", "; ".join(told))] if told else []
+        each = [f"{name}: {100 * right:.0f} %" for name, right in zip(confusion.class_names, confusion.recall)]
+        told.append(", ".join(each))
+    told.append(f"macro-F1 {100 * confusion.f1.mean():.2f} %")
+    rows = [("by class", "; ".join(told))]
     if confusion.only_class is not None:
         rows.append(("note", f"the model predicts {confusion.only_class} for every image. {WHAT_HELPS}"))
     return rows

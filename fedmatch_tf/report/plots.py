@@ -11,8 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from fedmatch_tf.config.models import algorithm_of, learner_of
 from fedmatch_tf.report import style
 from fedmatch_tf.report.confusions import counts_by_class, read_confusion
+from fedmatch_tf.report.names import file_name
 from fedmatch_tf.report.results import Group
 from fedmatch_tf.report.style import Style
 from fedmatch_tf.report.summary import Summary, band
@@ -40,7 +42,7 @@ def task_figures(task: str, summaries: Sequence[Summary]) -> Iterator[Drawn]:
 
 # Measure, file name, title; where all are 0, there is nothing to see.
 _MEASURES = (
-    ("test_acc", "accuracy", "Test accuracy of the global model"),
+    ("test_acc", "accuracy", "Test accuracy"),
     ("local_test_acc", "local-accuracy", "Mean test accuracy of the clients"),
     ("confident", "confident", "Unlabelled rows that get a pseudo-label"),
     ("pseudo_label_acc", "pseudo-labels", "Pseudo-labels that are right"),
@@ -50,17 +52,21 @@ _MEASURES = (
 def _curves(task: str, groups: Sequence[Group]) -> Iterator[Drawn]:
     """Figures that have all groups of a task in one picture."""
     styles = style.of_models([group.settings["model"] for group in groups])
+    longest = max(group.settings["num_rounds"] for group in groups)
     for name, file, what in _MEASURES:
-        curves = [(_short(group), own, *band(group, name)) for group, own in zip(groups, styles)]
+        with_it = [(group, own) for group, own in zip(groups, styles) if _has(group, name)]
+        curves = [(_short(group), own, *band(group, name)) for group, own in with_it]
         if any(any(centre) for _, _, _, centre, _ in curves):
             title = f"{what}, {task}"
             figure, axes = new(title)
             for label, own, rounds, centre, width in curves:
-                if any(centre):
+                if rounds:
                     curve(axes, own, label, rounds, centre, width)
             axes.set_ylim(bottom=0)  # so that noise looks as small as it is
+            if longest > 1:
+                axes.set_xlim(1 - 0.02 * longest, 1.02 * longest)
             finish(axes, "round", "%")
-            yield f"{file}-{task}", title, figure
+            yield file_name(f"{file}-{task}"), title, figure
     rates = [band(group, "lr") for group in groups]
     if len({round(value, 9) for _, centre, _ in rates for value in centre}) > 1:
         title = f"Learning rate, mean over a round's clients, {task}"
@@ -69,7 +75,15 @@ def _curves(task: str, groups: Sequence[Group]) -> Iterator[Drawn]:
             curve(axes, own, _short(group), rounds, [value / 100 for value in centre])
         axes.set_yscale("log")
         finish(axes, "round", "learning rate")
-        yield f"learning-rate-{task}", title, figure
+        yield file_name(f"learning-rate-{task}"), title, figure
+
+
+def _has(group: Group, name: str) -> bool:
+    """Whether a measure means something for the group's model, and something else than another one."""
+    model = group.settings["model"]
+    if name == "local_test_acc":
+        return algorithm_of(model).has_global_model  # else it is test_acc
+    return name == "test_acc" or "confidence" not in learner_of(model).ignores  # of pseudo-labels
 
 
 def _by_labels(task: str, summaries: Sequence[Summary]) -> Iterator[Drawn]:
@@ -89,7 +103,7 @@ def _by_labels(task: str, summaries: Sequence[Summary]) -> Iterator[Drawn]:
             curve(axes, own, name, labels, values, joined=True)
         axes.set_ylim(bottom=0)
         finish(axes, "labels per class", "%")
-        yield f"labels-{task}", title, figure
+        yield file_name(f"labels-{task}"), title, figure
 
 
 def _labeled_acc(task: str, groups: Sequence[Group]) -> Iterator[Drawn]:
@@ -114,7 +128,7 @@ def _labeled_acc(task: str, groups: Sequence[Group]) -> Iterator[Drawn]:
                 linewidth=0.8, linestyle="-", marker=""
             )  # dashes can't be told apart on lines that move this much
         finish(axes, "round", "%")
-        yield f"labeled-acc-{task}", title, figure
+        yield file_name(f"labeled-acc-{task}"), title, figure
 
 
 def _of_group(group: Group) -> Iterator[Drawn]:
@@ -122,16 +136,18 @@ def _of_group(group: Group) -> Iterator[Drawn]:
     name = file_name(group.label)
     lines = next(result.lines for result in group.results if result.lines)
     if len({line[way]["sum"] for line in lines for way in ("s2c", "c2s")}) > 1:  # not one figure by definition
-        yield f"cost-{name}", f"Communication cost by part, {group.label}", _costs(group.label, lines)
+        yield f"cost-{name}", f"Communication cost by part, {group.label}", _costs(group)
     if any("test_acc_sigma" in line for line in lines):
         yield f"parts-{name}", f"sigma only and psi only, {group.label}", _parts(group)
     helped = _helpers_matrix(lines)
     if helped is not None:
         title = f"Who helps whom, {group.label}"
         yield f"helpers-{name}", title, matrix(title, helped, "helper", "client", "times")
-    tested = next((found for result in group.results if (found := read_confusion(result.confusion)) is not None), None)
+    read = [(read_confusion(result.confusion), result.settings["seed"]) for result in group.results]
+    tested, seed = next((each for each in read if each[0] is not None), (None, 0))
     if tested is not None:
         title = f"Confusion matrix of the final global model, {group.label}"
+        title += f", seed {seed}" if len(group.results) > 1 else ""
         yield f"confusion-{name}", title, confusion(title, tested.matrix, tested.class_names, "test examples")
 
 
@@ -145,7 +161,7 @@ def _class_maps(task: str, groups: Sequence[Group]) -> Iterator[Drawn]:
                 maps.setdefault(found[0].tobytes(), (f"seed {result.settings['seed']}", *found))
     for number, (seed, counts, names) in enumerate(maps.values()):
         title = f"Unlabelled examples by client and class, {task}" + (f", {seed}" if len(maps) > 1 else "")
-        file = f"classes-{task}" + (f"-{number + 1}" if len(maps) > 1 else "")
+        file = file_name(f"classes-{task}") + (f"-{number + 1}" if len(maps) > 1 else "")
         yield file, title, matrix(title, counts, "class", "client", "examples", names)
         if number == MOST_MAPS - 1:
             return
@@ -196,7 +212,8 @@ def finish(axes: Axes, x: str, y: str, legend: bool = True) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
     count = len(axes.get_legend_handles_labels()[0])
-    if legend and count > 6:  # beside the picture, which becomes wider for it
+    longest = max((len(text) for text in axes.get_legend_handles_labels()[1]), default=0)
+    if legend and (count > 6 or (longest > 45 and count > 1)):  # beside the picture, which becomes wider for it
         figure = axes.get_figure()
         assert figure is not None
         figure.set_size_inches(1.6 * WIDTH, max(3.8, 0.22 * count))
@@ -209,23 +226,18 @@ def _short(group: Group) -> str:
     return group.label.split(": ", 1)[1] + ("" if group.finished else " (partial)")
 
 
-def file_name(label: str) -> str:
-    """The label with nothing but letters, digits and dashes."""
-    return "-".join("".join(letter if letter.isalnum() else " " for letter in label).split())[:100]
-
-
-def _costs(label: str, lines: Sequence[Mapping[str, Any]]) -> Figure:
+def _costs(group: Group) -> Figure:
     figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
     both = figure.subplots(1, 2, sharey=True)
     for axes, way, title in zip(both, ("s2c", "c2s"), ("server to client", "client to server")):
         for number, part in enumerate(("sum", "sigma", "psi", "helpers")):
-            values = [100 * line[way][part] for line in lines]
-            if part in ("sum", "sigma") or any(values):
-                curve(axes, style.numbered(number), part, range(1, len(lines) + 1), values)
+            rounds, centre, width = band(group, way, part)
+            if part in ("sum", "sigma") or any(centre):
+                curve(axes, style.numbered(number), part, rounds, centre, width)
         axes.set_title(title, fontsize=9)
         axes.set_ylim(bottom=0)
         finish(axes, "round", "% of one parameter set" if way == "s2c" else "", legend=way == "s2c")
-    figure.suptitle(textwrap.fill(_plain(f"Communication cost, {label}"), 80), x=0.01, ha="left", fontsize=10)
+    figure.suptitle(textwrap.fill(_plain(f"Communication cost, {group.label}"), 80), x=0.01, ha="left", fontsize=10)
     return figure
 
 

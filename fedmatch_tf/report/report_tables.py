@@ -10,6 +10,7 @@ import numpy as np
 from fedmatch_tf.config import Config
 from fedmatch_tf.report.confusions import Confusion
 from fedmatch_tf.report.field import published
+from fedmatch_tf.report.names import file_name
 from fedmatch_tf.report.results import Result
 from fedmatch_tf.report.summary import Mean, Summary
 from fedmatch_tf.report.tables import Cell, Missing, Table, Value, as_csv, table_of, value
@@ -56,7 +57,6 @@ def _whole(number: int) -> Value:
 
 def accuracy_table(task: str, summaries: Sequence[Summary]) -> Table:
     """Every accuracy of a task's models, and what of their settings is not the paper's."""
-    imbalanced = any(summary.confusions and summary.confusions[0].is_imbalanced for summary in summaries)
     rows: list[dict[str, Cell]] = [
         {
             "model": summary.group.label.split(": ", 1)[1],
@@ -64,15 +64,22 @@ def accuracy_table(task: str, summaries: Sequence[Summary]) -> Table:
             "highest acc., chosen on test data (%)": value(summary.best),
             "acc. at the lowest validation loss (%)": value(summary.validated),
             "mean of the clients (%)": value(summary.local),
-            "macro-F1 (%)": value(summary.macro_f1) if imbalanced else "",
+            "macro-F1 (%)": value(summary.macro_f1),
             **_beside_the_paper(summary),
             "the paper's is": "the mean of the clients" if summary.paper and summary.paper.local else "",
             "published (%)": _published(summary.group.settings),
+            "note": _note(summary.confusions),
             "settings that are not the paper's": summary.other_settings if summary.paper else "",
         }
         for summary in summaries
     ]
-    return table_of(f"accuracy-{task}", "Accuracy", rows)
+    return table_of(f"accuracy-{file_name(task)}", "Accuracy", rows)
+
+
+def _note(confusions: Sequence[Confusion]) -> str:
+    """Of models that predict one class only, whatever they see."""
+    found = [confusion.only_class for confusion in confusions if confusion.only_class is not None]
+    return f"predicts {', '.join(dict.fromkeys(found))} for every image" if found else ""
 
 
 def costs_table(task: str, summaries: Sequence[Summary]) -> Table:
@@ -93,7 +100,7 @@ def costs_table(task: str, summaries: Sequence[Summary]) -> Table:
                 "time (min)": value(summary.minutes, 1, 1),
             }
         )
-    return table_of(f"costs-{task}", "Communication per client and round, and time", rows)
+    return table_of(f"costs-{file_name(task)}", "Communication per client and round, and time", rows)
 
 
 def classes_table(task: str, summaries: Sequence[Summary]) -> Table | None:
@@ -103,12 +110,16 @@ def classes_table(task: str, summaries: Sequence[Summary]) -> Table | None:
     if not names or any(each != names[0] for each in names):
         return None
     columns = {f"{summary.group.label.split(': ', 1)[1]} (%)": _mean_recall(summary.confusions) for summary in tested}
-    counts = tested[0].confusions[0].matrix.sum(axis=1)
+    counts = np.mean([each.matrix.sum(axis=1) for summary in tested for each in summary.confusions], axis=0)
     rows: list[dict[str, Cell]] = [
-        {"class": name, "images": _whole(int(counts[number])), **{key: each[number] for key, each in columns.items()}}
+        {
+            "class": name,
+            "images": Value(float(counts[number]), digits=0),
+            **{key: each[number] for key, each in columns.items()},
+        }
         for number, name in enumerate(names[0])
     ]
-    return table_of(f"classes-{task}", "Accuracy by class, final global model", rows)
+    return table_of(f"classes-{file_name(task)}", "Accuracy by class, final global model", rows)
 
 
 def _mean_recall(confusions: Sequence[Confusion]) -> list[Cell]:

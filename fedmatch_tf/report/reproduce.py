@@ -13,7 +13,7 @@ from fedmatch_tf.config import Config, ConfigError, changed_settings, flag
 from fedmatch_tf.config.resume import INPUT_PATHS, MAY_CHANGE, with_absolute_paths
 from fedmatch_tf.report import evidence, experiments, results
 from fedmatch_tf.report.build import report
-from fedmatch_tf.report.experiments import EXPERIMENTS, configs, hours, ships
+from fedmatch_tf.report.experiments import EXPERIMENTS, PAPER_EXPERIMENTS, configs, hours, ships
 from fedmatch_tf.report.outcome import describe
 from fedmatch_tf.report.time_left import TimeLeft
 from fedmatch_tf.runs.display import Progress, duration
@@ -32,11 +32,20 @@ def list_experiments(seeds: Sequence[int], given: Mapping[str, Any]) -> str:
             lines.append(f"{name:<24}{'-':>5}{'-':>8}  not with these settings: {error}")
             continue
         lines.append(f"{name:<24}{len(runs):>5}{sum(hours(run) for run in runs):>8.1f}  {experiment.what}")
+    every = {config: None for name in PAPER_EXPERIMENTS for config in _possible(name, seeds, given)}
+    lines.append(f"{'all of the paper':<24}{len(every):>5}{sum(map(hours, every)):>8.1f}  each run once")
     lines.append(
         f"Hours are a rough estimate for two CPU cores, with {len(seeds)} seeds (those of evidence and field are "
         f"fixed); runs in several of them are done once."
     )
     return "\n".join(lines)
+
+
+def _possible(name: str, seeds: Sequence[int], given: Mapping[str, Any]) -> list[Config]:
+    try:
+        return configs(name, seeds, given)
+    except ConfigError:
+        return []
 
 
 def plan(name: str, seeds: Sequence[int], given: Mapping[str, Any]) -> experiments.Plan:
@@ -125,13 +134,18 @@ def do_all(
         left = time_left.of(zip(runs[number - 1 :], found))
         about = f"[{number} of {len(runs)}, about {duration(left)} left] {config.task} {config.model}"
         state = "done" if _is_done(existing) else "going on" if existing else "starting"
-        print(f"{about}, seed {config.seed}: {state}", file=sys.stderr, flush=True)
+        if not quiet:
+            print(f"{about}, seed {config.seed}: {state}", file=sys.stderr, flush=True)
         if existing is not None and _is_done(existing):
             yield config, existing.folder
             continue
-        with time_left.measuring(config, existing) as measured:
-            folder = train(config, watch) if existing is None else resume(Path(existing.folder), how, watch)
-            measured.append(results.read(folder))
+        try:
+            with time_left.measuring(config, existing) as measured:
+                folder = train(config, watch) if existing is None else resume(Path(existing.folder), how, watch)
+                measured.append(results.read(folder))
+        except KeyboardInterrupt:
+            print(f"For this run and those after it ({number} to {len(runs)}): the same command again", file=sys.stderr)
+            raise
         print(describe(folder))
         yield config, str(folder)
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from data import untrusted
 from data.errors import printable, short
-from fedmatch_tf.config import MODELS, ConfigError, settings
+from fedmatch_tf.config import MODELS, Config, ConfigError, settings, without_effect
 from fedmatch_tf.config.resume import OF_MACHINE, recorded_config
 
 FINISHED, PARTIAL, UNREADABLE, REPEATED = "finished", "partial", "unreadable", "repeated"
@@ -40,7 +40,7 @@ class Result(NamedTuple):
 class Group(NamedTuple):
     """Runs that differ in nothing but the seed."""
 
-    label: str
+    label: str  # data: model, and what else tells it from others
     settings: Mapping[str, Any]
     results: Sequence[Result]
 
@@ -48,6 +48,12 @@ class Group(NamedTuple):
     def finished(self) -> list[Result]:
         """The runs that count in means."""
         return [result for result in self.results if result.state == FINISHED]
+
+    @property
+    def data(self) -> str:
+        """The task; of one's own images, with the name of their file or folder."""
+        task, source = self.settings["task"], Path(str(self.settings["source"])).name
+        return f"{task} {printable(source)[:40]}" if task.endswith("-own") else str(task)
 
     @property
     def unfinished(self) -> list[Result]:
@@ -218,7 +224,7 @@ def group(results: Sequence[Result]) -> list[Group]:
 
 def _order(each: Group) -> tuple[str, int]:
     """By task; FedMatch before what it is compared with."""
-    return each.settings["task"], MODELS.index(each.settings["model"])
+    return each.data, MODELS.index(each.settings["model"])
 
 
 def _label(each: Group, groups: Sequence[Group]) -> str:
@@ -227,22 +233,22 @@ def _label(each: Group, groups: Sequence[Group]) -> str:
     Settings that follow from a profile or a network are not told one by one: only where groups share both.
     """
     own = each.settings
-    same = [other.settings for other in groups if _agree(other.settings, own, "task", "model")]
+    same = [other.settings for other in groups if other.data == each.data and _agree(other.settings, own, "model")]
     alike = [other for other in same if _agree(other, own, "arch", "profile")]
     differing = [
         name
         for name in settings()
-        if name not in OF_MACHINE | {"seed", "task", "model"}
+        if name not in OF_MACHINE | {"seed", "task", "model"} | without_effect(Config(**own))
         and len({repr(other[name]) for other in (same if name in ("arch", "profile") else alike)}) > 1
     ]
     parts = [f"{own['model']}"]
     for name in differing:
-        value = own[name]
+        value = Path(own[name]).name if name == "source" and own[name] else own[name]
         if isinstance(value, bool):
             parts += [name.replace("_", "-")] if value else []
         else:
             parts.append(f"{name.replace('_', '-')} {value}")
-    return f"{own['task']}: {', '.join(parts)}"
+    return f"{each.data}: {', '.join(parts)}"
 
 
 def _agree(one: Mapping[str, Any], other: Mapping[str, Any], *names: str) -> bool:

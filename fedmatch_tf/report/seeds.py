@@ -42,10 +42,11 @@ def describe(summary: Summary) -> str:
     runs = summary.group.finished
     seeds = ", ".join(str(result.settings["seed"]) for result in runs)
     rows = [
-        (f"mean of {len(runs)} seeds", f"{seeds}; ± is the deviation of a sample"),
+        (f"mean of {len(runs)} seeds", f"{seeds}; ± is the sample standard deviation"),
         ("test accuracy", f"{plus_minus(summary.final)} % at the end"),
         ("highest", f"{plus_minus(summary.best)} % (chosen on test data)"),
         ("best model", summary.validated and f"{plus_minus(summary.validated)} % at the lowest validation loss"),
+        ("macro-F1", summary.macro_f1 and f"{plus_minus(summary.macro_f1)} %"),
         ("mean of the clients", summary.local and f"{plus_minus(summary.local)} % at the end"),
         ("the paper", summary.paper and f"{summary.paper.accuracy:.2f} %"),
         ("cost to a client", f"{percent(summary.s2c)} % of one parameter set per round"),

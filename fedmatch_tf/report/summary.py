@@ -123,8 +123,8 @@ def _average(lines: Sequence[Mapping[str, Any]], way: str, what: str) -> float:
     return math.fsum(line[way][what] for line in lines) / len(lines)
 
 
-def band(group: Group, name: str) -> tuple[list[int], list[float], list[float]]:
-    """(rounds from 1, means, deviations) in percent over the group's finished runs.
+def band(group: Group, name: str, part: str | None = None) -> tuple[list[int], list[float], list[float]]:
+    """(rounds from 1, means, deviations) in percent over the group's finished runs, of a measure or of a cost's part.
 
     If none is finished: over those that are on their way, as far as all of them have got.
     """
@@ -132,8 +132,8 @@ def band(group: Group, name: str) -> tuple[list[int], list[float], list[float]]:
     length = min((len(lines) for lines in runs), default=0)
     rounds, centres, widths = [], [], []
     for number in range(length):
-        values = [100 * lines[number][name] for lines in runs if lines[number].get(name) is not None]
-        centre = mean(values)
+        values = [lines[number].get(name) if part is None else lines[number][name][part] for lines in runs]
+        centre = mean([100 * value for value in values if value is not None])
         if centre is not None:
             rounds.append(number + 1)
             centres.append(centre.value)

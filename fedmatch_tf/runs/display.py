@@ -62,6 +62,7 @@ class RoundDisplay:
         self._clients_done = 0
         self._rows: list[dict[str, str]] = []
         self._shown = self._begin
+        self._first_done = 0.0  # when the first round of this sitting ended
         self._live: Any = None
 
     def know_classes(self, shares: Mapping[str, float]) -> None:
@@ -102,34 +103,40 @@ class RoundDisplay:
             "confident": f"{100 * line['confident']:3.0f} %",
             "lost": f"{len(line['dropped'])} of {len(line['clients'])}" if line.get("dropped") else "-",
             "time": f"{line['seconds']:.1f} s",
-            "left": self._left(done),
+            "left": "",
         }
         self._shown, self._clients_done = time.monotonic(), 0
+        self._first_done = self._first_done or self._shown
+        cells["left"] = self._left(done)
         self._rows = [*self._rows[-(ROWS - 1) :], cells]
         if self._live is None and not self._quiet:
             _say("  ".join(f"{name} {value}" for name, value in cells.items() if value != "-"))
         left = config.num_rounds - done
-        if done == self._before + 1 and left and not self._quiet:
-            of = f"{config.num_rounds} rounds" if done == 1 else f"{left + 1} of {config.num_rounds} rounds are left"
-            self.note(f"{of}, about {in_words(self._seconds_per_round(done) * (left + 1))} on this machine")
+        if done == self._before + 2 and left and not self._quiet:
+            of = f"{config.num_rounds} rounds" if done == 2 else f"{left} of {config.num_rounds} rounds are left"
+            seconds = self._seconds_per_round(done) * left + (self._shown - self._begin) * (done == 2)
+            self.note(f"{of}, about {in_words(seconds)} on this machine")
         self._note_one_class()
 
     def _note_one_class(self) -> None:
-        """Says it once if the accuracy has been a class's share of the test data for some rounds."""
+        """Says it once if every accuracy of the last rounds was the share of a class in the test data."""
         last = self._accuracies[-SAME_ROUNDS:]
-        if self._said_one_class or len(last) < SAME_ROUNDS or len(set(last)) > 1:
+        shares = self._class_shares.values()
+        if self._said_one_class or len(last) < SAME_ROUNDS:
             return
-        names = [name for name, share in self._class_shares.items() if abs(share - last[0]) < 1e-6]
-        if names:
+        if all(any(abs(share - accuracy) < 1e-6 for share in shares) for accuracy in last):
             self._said_one_class = True
-            which = f"{names[0]}" if len(names) == 1 else "one class"
+            told = ", ".join(f"{100 * accuracy:.2f}" for accuracy in last)
             self.note(
-                f"note: the test accuracy has been {100 * last[0]:.2f} % for {SAME_ROUNDS} rounds, which is what "
-                f"predicting {which} for every image gives. {WHAT_HELPS}"
+                f"note: the last test accuracies ({told} %) are shares of single classes in the test data: the model "
+                f"seems to predict one class for every image. {WHAT_HELPS}"
             )
 
     def _seconds_per_round(self, done: int) -> float:
-        return (time.monotonic() - self._begin) / (done - self._before)
+        """Of the rounds of this sitting; the first one, which compiles the steps, counts only if it is alone."""
+        if done == self._before + 1:
+            return self._shown - self._begin
+        return (self._shown - self._first_done) / (done - self._before - 1)
 
     def _left(self, done: int) -> str:
         return duration(self._seconds_per_round(done) * (self._config.num_rounds - done))
@@ -172,7 +179,7 @@ class RoundDisplay:
 
 
 ROWS = 12  # rounds that the live table shows
-SAME_ROUNDS = 3  # in which an accuracy does not move at all, before that is called odd
+SAME_ROUNDS = 3  # in which an accuracy is a class's share, before that is called odd
 COLUMNS = {  # of the live table
     "round": "round",
     "step": "step",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -51,7 +52,7 @@ class Mirror:
             project=self._config.wandb,
             name=self._folder.name,
             id=self._folder.name,
-            resume="allow",  # a run that goes on is the same one there
+            resume=None if os.environ.get("WANDB_MODE") == "offline" else "allow",  # who goes on is the same run there
             dir=str(self._folder),
             config=asdict(self._config),
             settings=wandb.Settings(silent=True, console="off"),

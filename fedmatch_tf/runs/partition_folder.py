@@ -39,26 +39,34 @@ def partition_spec(config: Config) -> PartitionSpec:
     )
 
 
-def with_own_partitions(config: Config) -> Config:
-    """The config with a folder below its own that is for its kind of partitions alone, by seed and settings."""
-    digest = hashlib.sha256(repr(partition_spec(config)).encode()).hexdigest()[:8]
+def with_own_partitions(config: Config, checksum: str = "") -> Config:
+    """The config with a folder below its own that is for its kind of partitions alone, by seed and settings.
+
+    Args:
+        checksum: of the images, where others with the same settings are there already.
+    """
+    digest = hashlib.sha256(f"{partition_spec(config)!r}{checksum}".encode()).hexdigest()[:8]
     return replace(config, dataset_path=str(Path(config.dataset_path) / f"seed{config.seed}-{digest}"))
 
 
-def beside_others(config: Config) -> tuple[Config, str]:
+def beside_others(config: Config, progress: Progress) -> tuple[Config, str]:
     """(the config with a folder that no other partitions are in, a note on it if it is not the usual one).
 
-    A folder has one partition of a task, so that of another seed or with other settings gets a folder of its own.
+    A folder has one partition of a task, so that of another seed, with other settings or of other images gets a folder
+    of its own.
     """
     folder = config.partition_folder
     if not (folder / manifest.NAME).exists():
         return config, ""
-    differs = generator.difference(folder, partition_spec(config))
+    differs, checksum = generator.difference(folder, partition_spec(config)), ""
+    if not differs and config.source:
+        source = load_source(config.dataset, config.source, config.image_size, progress)
+        differs, checksum = generator.difference(folder, partition_spec(config), source), source.checksum
     if not differs:
         return config, ""
-    own = with_own_partitions(config)
-    return own, f"{folder} has partitions with other settings ({'; '.join(differs)}); this run's are in " + str(
-        own.partition_folder
+    own = with_own_partitions(config, checksum)
+    return own, (
+        f"{folder} has partitions with other settings ({'; '.join(differs)}); this run's are in {own.partition_folder}"
     )
 
 
@@ -69,8 +77,7 @@ def ensure_partitions(config: Config, progress: Progress) -> None:
         source = load_source(config.dataset, config.source, config.image_size, progress)
         generator.generate(spec, source, Path(config.dataset_path), progress=progress)
     elif (folder / manifest.NAME).exists():
-        given = load_source(config.dataset, config.source, config.image_size, progress) if config.source else None
-        differs = generator.difference(folder, spec, given)
+        differs = generator.difference(folder, spec)
         if differs:
             raise DataError(
                 f"{folder}: the partitions there don't match this run:\n  " + "\n  ".join(differs) + "\n"

@@ -72,7 +72,7 @@ def train(config: Config, watch: Watch, worker: MakeWorker = make_worker) -> Pat
     check_backend(config)
     check_installed(config)
     _check_output(Path(config.output_path))
-    config, note = beside_others(config)
+    config, note = beside_others(config, watch.progress)
     display = RoundDisplay(config, watch.quiet, logger=watch.logger)
     if note:
         display.note(f"note: {note}")

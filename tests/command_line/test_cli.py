@@ -91,6 +91,13 @@ def test_a_datasets_own_test_set_is_kept_whole_and_in_order(small_npz: Path, tmp
     assert_refused(refused, "--test-split: expected a dataset that has a test set of its own")
 
 
+def test_a_reader_who_goes_away_is_no_error(tmp_path: Path) -> None:
+    command = f"{sys.executable} {ROOT / 'main.py'} --work-type reproduce --experiment batch --dry-run | head -1"
+    result = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.stdout.startswith("python main.py --task")
+    assert result.stderr == ""
+
+
 def test_help_has_the_defaults_of_the_task_and_model_that_are_given() -> None:
     def lines(*arguments: str) -> str:
         result = run_main(*arguments, "--help")
@@ -103,9 +110,14 @@ def test_help_has_the_defaults_of_the_task_and_model_that_are_given() -> None:
     assert "get no pseudo-label; default: by profile and model" in plain
     assert "clients in the federation; default: 10 --" in streaming
     assert "communication rounds; default: 100 --" in streaming
-    assert "get no pseudo-label; default: 0.75" in streaming
+    assert "get no pseudo-label; has no effect here" in streaming
+    assert "get no pseudo-label; default: 0.75" in lines("--task=lc-biid-c10")
     assert "clients in the federation; default: 100 --" in fixmatch
     assert "get no pseudo-label; default: 0.85" in fixmatch
+    assert "here: fedavg-uda; default: fedmatch" in streaming
+    assert "examples in the server's batch (ls); has no effect here" in fixmatch
+    assert "semifl is for labels-at-server" in lines("--task=lc-biid-c10", "--model=semifl")
+    assert "received 'nonsense'" in lines("--task=nonsense")
     assert "Defaults are those of --task ls-simb-fmnist --model fedavg-uda --profile official." in streaming
     for text in (plain, streaming, lines("--task=nonsense"), lines("--task=lc-biid-own")):
         assert "default: none" not in text
@@ -248,6 +260,8 @@ def test_nohup_is_heeded(tmp_path: Path) -> None:
         f"trap '' HUP; exec {sys.executable} {ROOT / 'main.py'} --work-type gen_data --task lc-biid-digits --quiet"
     )
     process = subprocess.Popen(["bash", "-c", command], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    while b"bash" in Path(f"/proc/{process.pid}/cmdline").read_bytes():
+        time.sleep(0.01)  # until the shell, which does not ignore it from the start, is something else
     while process.poll() is None:
         process.send_signal(signal.SIGHUP)
         time.sleep(0.05)

@@ -12,7 +12,7 @@ from tests.command_server import CommandServer
 from tests.conftest import assert_refused, made_up_images, run_main, save_npz
 from tests.runs.test_training import TINY
 
-FLAGS = (*(flag for flag in TINY if not flag.startswith(("--seed", "--num-rounds"))), "--num-rounds=1", "--quiet")
+FLAGS = (*(flag for flag in TINY if not flag.startswith(("--seed", "--num-rounds"))), "--num-rounds=1")
 
 
 @pytest.fixture
@@ -41,6 +41,16 @@ def test_a_second_seed_works_and_says_where_its_partitions_are(
     assert sorted(path.name for path in (tmp_path / "datasets").iterdir()) == ["lc-biid-own", own.name]
 
 
+def test_other_images_have_partitions_of_their_own_too(source: Path, tmp_path: Path, commands: CommandServer) -> None:
+    x, y = made_up_images(300, num_classes=5, size=24)
+    other = save_npz(tmp_path / "other.npz", 255 - x, y)
+    for name in (source, other, other):
+        result = commands.run("--task=lc-biid-own", "--model=fedavg-sl", f"--source={name}", *FLAGS, cwd=tmp_path)
+        assert result.returncode == 0, result.stderr
+        assert ("source: found npz with checksum" in result.stderr) == (name == other)
+    assert len(list((tmp_path / "datasets").iterdir())) == 2
+
+
 def test_one_command_trains_every_seed_and_tells_mean_and_deviation(
     source: Path, tmp_path: Path, commands: CommandServer
 ) -> None:
@@ -61,6 +71,6 @@ def test_one_command_trains_every_seed_and_tells_mean_and_deviation(
 
 def test_seeds_without_meaning_are_refused(tmp_path: Path) -> None:
     task = "--task=lc-biid-digits"
-    assert_refused(run_main(task, "--seeds=2", "--seed=1", cwd=tmp_path), "expected it or --seed, received both")
+    assert_refused(run_main(task, "--seeds=2", "--seed=1", cwd=tmp_path), "give --seeds or --seed, not both")
     assert_refused(run_main("--resume=x", "--seeds=2", cwd=tmp_path), "--resume goes on with one run")
     assert_refused(run_main("--work-type=gen_data", task, "--seeds=2", cwd=tmp_path), "is for training")

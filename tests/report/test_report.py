@@ -22,7 +22,7 @@ from fedmatch_tf.report import report_tables, results, style, tables
 from fedmatch_tf.report.build import report
 from fedmatch_tf.report.outcome import describe
 from fedmatch_tf.report.paper import other_settings, reported
-from fedmatch_tf.report.plots import readable_on
+from fedmatch_tf.report.plots import readable_on, task_figures
 from fedmatch_tf.report.summary import band, mean, returning_cost, summarise
 from fedmatch_tf.runs.curve import curve, isolated, with_gaps
 from fedmatch_tf.runs.tensorboard import NAME, ScalarLog
@@ -370,7 +370,7 @@ def test_classes_have_their_own_accuracy_and_imbalanced_data_macro_f1(tmp_path: 
     assert summary.macro_f1.value == pytest.approx(100 * sum(f1) / 2)
     assert "macro-F1 (%)" in report_tables.accuracy_table("lc-biid-c10", [summary]).head
     text = describe(tmp_path / "logs" / "run1")
-    assert f"cat 80, dog 80 %; macro-F1 {100 * f1[0]:.2f} %" in text
+    assert f"cat: 80 %, dog: 80 %; macro-F1 {100 * f1[0]:.2f} %" in text
 
 
 def test_a_model_that_predicts_one_class_only_is_told_of(tmp_path: Path) -> None:
@@ -378,6 +378,46 @@ def test_a_model_that_predicts_one_class_only_is_told_of(tmp_path: Path) -> None
     assert "predicts" not in describe(folder)
     (folder / "confusion.json").write_text(json.dumps({**CATS_AND_DOGS, "matrix": [[10, 0], [30, 0]]}))
     assert "predicts cat for every image" in describe(folder)
+    (group,) = groups_of(tmp_path)
+    table = report_tables.accuracy_table("lc-biid-c10", [summarise(group)])
+    assert dict(zip(table.head, table.rows[0]))["note"] == "predicts cat for every image"
+
+
+def test_costs_are_means_over_the_seeds(tmp_path: Path) -> None:
+    for seed, cost in ((1, 0.5), (2, 1.5)):
+        folder = write_run(tmp_path / f"run{seed}", [0.5], seed=seed)
+        sent = {"sum": cost, "sigma": cost, "psi": 0.0, "helpers": 0.0, "bytes": 1.0}
+        (folder / "rounds.jsonl").write_text(json.dumps(line(0, 0.5, s2c=sent)) + "\n")
+    (group,) = groups_of(tmp_path)
+    rounds, centre, width = band(group, "s2c", "sum")
+    assert (rounds, centre) == ([1], [100.0])
+    assert width == pytest.approx([math.sqrt(2) * 50])
+
+
+def test_images_of_ones_own_have_a_section_for_each_source(tmp_path: Path) -> None:
+    for name in ("cats", "dogs"):
+        write_run(tmp_path / "logs" / name, [0.5, 0.6], task="lc-biid-own", source=f"/somewhere/{name}")
+    assert [group.label for group in groups_of(tmp_path / "logs")] == [
+        "lc-biid-own cats: fedmatch",
+        "lc-biid-own dogs: fedmatch",
+    ]
+    made = report([str(tmp_path / "logs" / "*")], tmp_path)
+    assert (made / "figures" / "accuracy-lc-biid-own-cats.png").exists()
+    assert (made / "tables" / "accuracy-lc-biid-own-dogs.csv").exists()
+    assert "somewhere" not in (made / "tables" / "accuracy.csv").read_text()
+
+
+def test_what_a_model_does_not_have_is_not_drawn(tmp_path: Path) -> None:
+    for model in ("local-uda", "fedavg-fixmatch", "fedmatch"):
+        folder = write_run(tmp_path / "logs" / model, [0.5, 0.6], model=model)
+        share = {"local-uda": 1.0, "fedavg-fixmatch": 0.0, "fedmatch": 0.5}[model]
+        lines = [line(number, 0.5, confident=share, local_test_acc=0.5) for number in range(2)]
+        (folder / "rounds.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
+    summaries = [summarise(group) for group in groups_of(tmp_path / "logs")]
+    drawn = {name: figure.axes[0].get_legend_handles_labels()[1] for name, _, figure in task_figures("t", summaries)}
+    assert drawn["accuracy-t"] == ["fedmatch", "fedavg-fixmatch", "local-uda"]
+    assert drawn["local-accuracy-t"] == ["fedmatch", "fedavg-fixmatch"], "of local-uda it is the same as the other"
+    assert drawn["confident-t"] == ["fedmatch", "fedavg-fixmatch"], "UDA has no pseudo-labels; 0 is a value"
 
 
 def test_a_model_looks_the_same_in_every_figure_and_no_two_look_alike() -> None:

@@ -18,15 +18,15 @@ def shown(capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 
 def test_a_round_is_a_line_with_costs_in_per_cent(capsys: pytest.CaptureFixture[str]) -> None:
-    with RoundDisplay(make_config("lc-biid-c10", num_rounds=2), quiet=False) as display:
+    with RoundDisplay(make_config("lc-biid-c10", num_rounds=3), quiet=False) as display:
         display.show(line(0, 0.5))
         display.show(line(1, 0.25))
-    first, note, second = shown(capsys)
-    assert "round 1/2" in first
+    first, second, note = shown(capsys)
+    assert "round 1/3" in first
     assert "S2C 200 %" in first
     assert "C2S  50 %" in first
     assert "step" not in first
-    assert note.startswith("2 rounds, about ")
+    assert note.startswith("3 rounds, about ")
     assert "test acc 25.00 %  highest 50.00 %" in second
 
 
@@ -34,9 +34,26 @@ def test_streaming_tells_its_step_and_a_resumed_run_what_is_left(capsys: pytest.
     config = make_config("lc-simb-digits", num_rounds=20)
     with RoundDisplay(config, False, [line(number, 0.5) for number in range(5)]) as display:
         display.show(line(5, 0.5, task_step=2))
-    first, note = shown(capsys)
+        display.show(line(6, 0.5, task_step=3))
+    first, second, note = shown(capsys)
     assert "round 6/20  step 3/10" in first
-    assert note.startswith("15 of 20 rounds are left, about ")
+    assert "round 7/20  step 4/10" in second
+    assert note.startswith("13 of 20 rounds are left, about ")
+
+
+def test_the_first_round_which_compiles_does_not_count_in_the_estimate(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([0.0, 0.0, 100.0, 110.0, 120.0])  # made, entered, then the ends of three rounds
+    monkeypatch.setattr("fedmatch_tf.runs.display.time.monotonic", lambda: next(clock))
+    with RoundDisplay(make_config("lc-biid-c10", num_rounds=62), quiet=False) as display:
+        for number in range(3):
+            display.show(line(number, 0.5))
+    first, second, note, third = shown(capsys)
+    assert first.endswith(f"left {61 * 100 // 3600}:{61 * 100 % 3600 // 60:02}:{61 * 100 % 60:02}")
+    assert second.endswith("left 10:00")
+    assert note == "62 rounds, about 12 min on this machine"  # 110 s, and 60 rounds of 10 s
+    assert third.endswith("left 9:50")
 
 
 def test_a_quiet_run_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,6 +86,7 @@ def test_the_live_table_counts_the_clients_of_the_present_round() -> None:
         ([0.42, 0.42], False),
         ([0.42, 0.42, 0.41], False),
         ([0.43, 0.43, 0.43], False),
+        ([0.42, 0.58, 0.42], True),
         ([0.1, 0.42, 0.42, 0.42, 0.42], True),
     ],
 )
@@ -79,7 +97,7 @@ def test_an_accuracy_that_is_a_class_share_round_after_round_is_told_once(
     display.know_classes({"cat": 0.42, "dog": 0.58})
     for number, accuracy in enumerate(accuracies):
         display.show(line(number, accuracy))
-    notes = [text for text in shown(capsys) if "predicting cat for every image" in text]
+    notes = [text for text in shown(capsys) if "seems to predict one class for every image" in text]
     assert len(notes) == told
 
 

@@ -260,8 +260,9 @@ def test_nohup_is_heeded(tmp_path: Path) -> None:
         f"trap '' HUP; exec {sys.executable} {ROOT / 'main.py'} --work-type gen_data --task lc-biid-digits --quiet"
     )
     process = subprocess.Popen(["bash", "-c", command], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-    while b"bash" in Path(f"/proc/{process.pid}/cmdline").read_bytes():
-        time.sleep(0.01)  # until the shell, which does not ignore it from the start, is something else
+    program = Path(f"/proc/{process.pid}/cmdline")
+    while bytes(ROOT / "main.py") not in program.read_bytes().split(b"\0"):
+        time.sleep(0.01)  # until it is no longer the shell, which does not ignore the signal from the start
     while process.poll() is None:
         process.send_signal(signal.SIGHUP)
         time.sleep(0.05)

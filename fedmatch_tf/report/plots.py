@@ -200,8 +200,8 @@ def curve(
     alone = isolated(y)
     axes.plot(x[alone], y[alone], color=look.colour, ls="", marker=look.marker or "o", ms=4)
     if any(width):
-        low, high = np.subtract(centre, width), np.add(centre, width)
-        axes.fill_between(rounds, low, high, color=look.colour, alpha=0.18, lw=0)
+        half = np.array(width, float) if joined else with_gaps(rounds, width)[1]
+        axes.fill_between(x, y - half, y + half, color=look.colour, alpha=0.18, lw=0)
 
 
 def finish(axes: Axes, x: str, y: str, legend: bool = True) -> None:

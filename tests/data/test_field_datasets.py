@@ -126,6 +126,7 @@ def test_svhn_is_read_with_and_without_its_extra_images(tmp_path: Path) -> None:
         (matlab(slice(0, 100), y=np.zeros((7, 1), np.uint8)), r"whole numbers \[100,1\], received uint8 \[7, 1\]"),
         (matlab(slice(0, 100), y=np.full((100, 1), 11, np.uint8)), "labels 1 to 10, received 11 to 11"),
     ],
+    ids=["no matlab file", "truncated", "images", "number of labels", "labels"],  # a file has the time in it
 )
 def test_damaged_svhn_is_refused(content: bytes, message: str, tmp_path: Path) -> None:
     files = {"train_32x32.mat": content, "test_32x32.mat": matlab(slice(100, 140))}

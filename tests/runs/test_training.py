@@ -390,3 +390,5 @@ def test_an_interrupt_exits_with_130_and_saves_the_model(source: Path, tmp_path:
     assert "python main.py --resume outputs/logs/" in errors
     (saved,) = (tmp_path / "outputs" / "check_pts").glob("*/state.npz")
     assert int(np.load(saved)["rounds_done"]) >= 1
+    (picture,) = (tmp_path / "outputs" / "logs").glob("*/curve.png")
+    assert picture.read_bytes()[:4] == b"\x89PNG"

@@ -52,7 +52,7 @@ def run_main(*arguments: str, cwd: Path = ROOT, **environment: str) -> subproces
         env=clean,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=280,
         check=False,
     )
 

@@ -19,7 +19,7 @@ def python(script: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     (cwd / "script.py").write_text(script)
     command = [sys.executable, "script.py"]
     environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(cwd), "TF_CPP_MIN_LOG_LEVEL": "3"}
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=110, check=False)
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=240, check=False)
 
 
 @pytest.mark.timeout(300)
@@ -92,7 +92,7 @@ def test_a_script_on_standard_input_is_told_what_to_do(tmp_path: Path) -> None:
     script = "import fedmatch_tf as fm\nfm.train('lc-biid-digits', arch='alexnet', num_rounds=1)\n"
     command = [sys.executable, "-"]
     result = subprocess.run(
-        command, input=script, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=110, check=False
+        command, input=script, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False
     )
     assert "received one on standard input" in result.stderr.splitlines()[-1]
     assert not (tmp_path / "outputs").exists()

@@ -228,7 +228,7 @@ def test_an_interrupt_exits_with_130_and_leaves_nothing(tmp_path: Path) -> None:
         while process.poll() is None and not list(folder.glob(".*.partial/u_*")):
             time.sleep(0.002)
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=240)
         if process.returncode != 0:
             break
     assert process.returncode == 130
@@ -248,7 +248,7 @@ def test_a_signal_while_workers_start_ends_as_ctrl_c_does(number: signal.Signals
     while process.poll() is None and not list(temporary.glob("fedmatch*")):
         time.sleep(0.01)
     process.send_signal(number)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=240)
     assert process.returncode == 130, errors
     assert "Interrupted." in errors
     assert "Traceback" not in errors

@@ -255,7 +255,7 @@ def test_two_processes_making_the_same_partitions_both_succeed(small_npz: Path, 
     ]
     processes = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(3)]
     for process in processes:
-        _, errors = process.communicate(timeout=120)
+        _, errors = process.communicate(timeout=240)
         assert process.returncode == 0, errors
     assert [path.name for path in tmp_path.iterdir()] == ["ls-biid-c10"]
 

@@ -38,7 +38,7 @@ def test_scalars_and_settings_are_written_offline(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=240,
     )
     assert (result.returncode, result.stdout) == (0, ""), result.stderr
     (written,) = (tmp_path / "wandb").glob("offline-run-*/*.wandb")

@@ -61,7 +61,7 @@ def start(cwd: Path, *arguments: str, seconds: float = 0.0, **how: Any) -> subpr
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     """(exit code, stdout, stderr) once it has ended; nothing of its session may be left."""
-    out, errors = process.communicate(timeout=100)
+    out, errors = process.communicate(timeout=240)
     for _ in range(50):
         if not session(process.pid):
             break

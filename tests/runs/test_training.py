@@ -384,7 +384,7 @@ def test_an_interrupt_exits_with_130_and_saves_the_model(source: Path, tmp_path:
     while process.poll() is None and not list(tmp_path.glob("outputs/logs/*/rounds.jsonl")):
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=100)
+    _, errors = process.communicate(timeout=240)
     assert process.returncode == 130, errors
     assert "Traceback" not in errors
     assert "python main.py --resume outputs/logs/" in errors

@@ -73,7 +73,7 @@ def test_a_run_from_python_says_nothing_and_gives_plain_data(
     assert fm.load_run(str(result.folder)) == fm.load_run(result) == result
     assert result.folder.is_absolute()
     assert result.best is None
-    assert "3, each with 3 of 3 clients" in str(result)
+    assert "3, 3 of 3 clients per round" in str(result)
 
 
 def test_a_stopped_run_ends_as_an_unbroken_one(tiny: dict[str, Any]) -> None:

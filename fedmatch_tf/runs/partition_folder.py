@@ -43,7 +43,7 @@ def with_own_partitions(config: Config, checksum: str = "") -> Config:
     """The config with a folder below its own that is for its kind of partitions alone, by seed and settings.
 
     Args:
-        checksum: of the images, where others with the same settings are there already.
+        checksum: of the images, where the user says which: others may be dealt with the same settings.
     """
     digest = hashlib.sha256(f"{partition_spec(config)!r}{checksum}".encode()).hexdigest()[:8]
     return replace(config, dataset_path=str(Path(config.dataset_path) / f"seed{config.seed}-{digest}"))
@@ -58,13 +58,11 @@ def beside_others(config: Config, progress: Progress) -> tuple[Config, str]:
     folder = config.partition_folder
     if not (folder / manifest.NAME).exists():
         return config, ""
-    differs, checksum = generator.difference(folder, partition_spec(config)), ""
-    if not differs and config.source:
-        source = load_source(config.dataset, config.source, config.image_size, progress)
-        differs, checksum = generator.difference(folder, partition_spec(config), source), source.checksum
+    source = load_source(config.dataset, config.source, config.image_size, progress) if config.source else None
+    differs = generator.difference(folder, partition_spec(config), source)
     if not differs:
         return config, ""
-    own = with_own_partitions(config, checksum)
+    own = with_own_partitions(config, source.checksum if source else "")
     return own, (
         f"{folder} has partitions with other settings ({'; '.join(differs)}); this run's are in {own.partition_folder}"
     )

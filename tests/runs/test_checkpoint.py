@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
+import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -257,3 +259,27 @@ def test_edited_records_with_a_right_checksum_are_refused(
     rewrite(tmp_path / "state.npz", put("records", [len(path.read_bytes()), zlib.crc32(path.read_bytes())]))
     with pytest.raises(DataError, match="line 1: expected JSON"):
         checkpoint.load(tmp_path)
+
+
+def test_an_archive_that_unpacks_to_more_than_it_is_or_holds_no_arrays_is_no_checkpoint(tmp_path: Path) -> None:
+    def replaced(**how: Any) -> None:
+        saved(tmp_path)
+        path, packed = tmp_path / "state.npz", io.BytesIO()
+        with zipfile.ZipFile(path) as old, zipfile.ZipFile(packed, "w", **how) as new:
+            for member in old.namelist():
+                new.writestr("rounds_done" if member == "rounds_done.npy" and not how else member, old.read(member))
+            if how:
+                content = io.BytesIO()
+                np.save(content, np.zeros(10**6, np.float32))
+                new.writestr("large.npy", content.getvalue())
+        path.write_bytes(packed.getvalue())
+
+    replaced(compression=zipfile.ZIP_DEFLATED)
+    found, problem = checkpoint.load(tmp_path)
+    assert found.state.rounds_done == 1
+    assert "its arrays: expected at most" in str(problem)
+    shutil.rmtree(tmp_path / "clients")
+    replaced()
+    found, problem = checkpoint.load(tmp_path)
+    assert found.state.rounds_done == 1
+    assert "expected arrays, each once, received" in str(problem)

@@ -7,9 +7,18 @@ from typing import Any
 
 import numpy as np
 
+from data.manifest import read_manifest
+from data.sources import load_source
 from fedmatch_tf.config import make_config
 from fedmatch_tf.runs.display import progress_for
-from fedmatch_tf.runs.partition_folder import client_sizes, ensure_partitions, note_on_order, shares_of_test
+from fedmatch_tf.runs.partition_folder import (
+    beside_others,
+    client_sizes,
+    ensure_partitions,
+    note_on_order,
+    shares_of_test,
+)
+from tests.conftest import made_up_images, save_npz
 
 
 def test_a_clients_size_is_what_its_files_hold(tmp_path: Path) -> None:
@@ -45,3 +54,21 @@ def test_the_classes_shares_of_the_test_data(tmp_path: Path) -> None:
     stored = np.load(config.partition_folder / "test_digits.npy", allow_pickle=True).item()
     counts = np.argmax(stored["y"], axis=1).tolist()
     assert shares_of_test(config) == {str(label): counts.count(label) / len(counts) for label in range(10)}
+
+
+def test_no_two_runs_share_a_folder_unless_seed_settings_and_images_are_the_same(tmp_path: Path) -> None:
+    x, y = made_up_images(100, num_classes=4, size=8)
+    sources = [save_npz(tmp_path / "a.npz", x, y), save_npz(tmp_path / "b.npz", 255 - x, y)]
+    small = {"num_clients": 2, "labels_per_class": 2, "num_test": 10, "num_valid": 10, "image_size": 32}
+    folders: dict[Path, tuple[int, Path]] = {}
+    for seed, source in [(1, 0), (2, 1), (2, 0), (1, 1), (2, 1), (1, 0)]:
+        wanted = make_config(
+            "lc-biid-own", dataset_path=str(tmp_path / "d"), seed=seed, source=str(sources[source]), **small
+        )
+        config, note = beside_others(wanted, progress_for(True))
+        ensure_partitions(config, progress_for(True))
+        assert (note == "") == ((seed, source) == (1, 0)), "only what is not in the usual folder is told"
+        assert folders.setdefault(config.partition_folder, (seed, sources[source])) == (seed, sources[source])
+        made = read_manifest(config.partition_folder)
+        assert (made.spec.seed, made.source.checksum) == (seed, load_source("own", str(sources[source])).checksum)
+    assert len(folders) == 4

@@ -3,6 +3,15 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install -qq --disable-pip-version-check
 
+VERSION := import sys; print(sys.version)
+ifneq ($(PYTHON),)
+ifneq ($(wildcard $(PY)),)
+ifneq ($(shell $(PYTHON) -c "$(VERSION)"),$(shell $(PY) -c "$(VERSION)"))
+$(error $(VENV) has another Python than PYTHON=$(PYTHON). Remove $(VENV), or name another folder: VENV=.venv-other)
+endif
+endif
+endif
+
 .PHONY: demo test test-current lint bench results format clean
 
 demo: $(VENV)/.run

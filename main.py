@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedmatch_tf.api import Shown
@@ -40,8 +40,9 @@ BAD_PATH = (
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command and returns its exit code."""
+    _asked_to_end.clear()  # of an earlier command in this process
     try:
-        from fedmatch_tf.backends.environment import set_variables
+        from data.quiet import set_variables
         from parser import parse
 
         for stream in (sys.stdout, sys.stderr):  # what a terminal can't show is shown as an escape
@@ -51,12 +52,10 @@ def main(arguments: Sequence[str]) -> int:
         set_variables()
         return _run(parse(arguments))
     except KeyboardInterrupt:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)  # nothing is left to be interrupted
-        with suppress(OSError):  # the terminal may be gone
-            print("\nInterrupted.", file=sys.stderr, flush=True)
-        return INTERRUPTED
+        return _interrupted()
     except ModuleNotFoundError as error:
+        if _asked_to_end:
+            return _interrupted()
         print(
             f"main.py: error: expected the packages of requirements.txt, but {error.name} is not installed here. "
             f"Use .venv/bin/python, which `make demo` makes, or see docs/INSTALL.md",
@@ -64,21 +63,39 @@ def main(arguments: Sequence[str]) -> int:
         )
         return FAILED
     except Exception as error:
-        return _failure(error)
+        return _interrupted() if _asked_to_end else _failure(error)
+
+
+_asked_to_end: list[int] = []  # signals; a library that is being loaded may make an error of its own of the interrupt
 
 
 def _end_by_signals() -> None:
     """From now on SIGTERM and SIGHUP end the command as Ctrl-C does: everything it made for the time being goes."""
     from fedmatch_tf.runs.interrupts import endings
 
-    for number in endings():
-        signal.signal(number, signal.default_int_handler)
+    def end(number: int, frame: Any) -> None:
+        _asked_to_end.append(number)
+        raise KeyboardInterrupt
+
+    ctrl_c = [signal.SIGINT] if signal.getsignal(signal.SIGINT) is signal.default_int_handler else []
+    for number in (*ctrl_c, *endings()):
+        signal.signal(number, end)
+
+
+def _interrupted() -> int:
+    """Says so."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # nothing is left to be interrupted
+    with suppress(OSError):  # the terminal may be gone
+        print("\nInterrupted.", file=sys.stderr, flush=True)
+    return INTERRUPTED
 
 
 def _is_lack_of_memory(error: Exception) -> bool:
-    """Python, NumPy and the system have different words for it; a thread needs memory, too."""
+    """Python, TensorFlow and the system have different words for it; a thread needs memory, too."""
     no_thread = isinstance(error, RuntimeError) and "can't start new thread" in str(error)
-    return isinstance(error, MemoryError) or no_thread or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+    no_room = isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError"
+    return no_room or no_thread or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
 
 
 def _failure(error: Exception) -> int:

@@ -224,7 +224,9 @@ def _build(meant: Config | None, reason: str = "") -> argparse.ArgumentParser:
             groups[setting.group] = parser.add_argument_group(setting.group)
         aliases = [flag(alias) for alias in setting.aliases]
         if setting.kind is bool:
-            text = {"action": "store_true", "default": argparse.SUPPRESS, "help": setting.text}
+            idle = meant is not None and name in without_effect(meant)
+            told = setting.text + ("; has no effect here" if idle else "")
+            text = {"action": "store_true", "default": argparse.SUPPRESS, "help": told.replace("%", "%%")}
             groups[setting.group].add_argument(flag(name), *aliases, dest=name, **text)
             continue
         groups[setting.group].add_argument(

@@ -76,16 +76,16 @@ def deal_imbalanced(by_class: Sequence[np.ndarray], spec: PartitionSpec) -> list
     return dealt
 
 
-LEAST = 10  # unlabelled examples that a client of `bdir` gets in every step: one batch of the smallest size in use
+LEAST = 10  # unlabelled examples that a client of `bdir` gets: one batch of the smallest size in use
 LEAST_LABELED = 1
 MAX_DRAWS = 2000
 
 
 def deal_dirichlet(by_class: Sequence[np.ndarray], spec: PartitionSpec) -> list[np.ndarray]:
     """Each class is cut by shares over the clients that are drawn from a Dirichlet distribution."""
-    totals, least = np.array([len(index) for index in by_class]), LEAST * spec.num_steps
+    totals = np.array([len(index) for index in by_class])
     assert spec.alpha is not None
-    counts = draw_counts(stream(spec, "unlabelled examples"), totals, spec.num_clients, spec.alpha, least, "--alpha")
+    counts = draw_counts(stream(spec, "unlabelled examples"), totals, spec.num_clients, spec.alpha, LEAST, "--alpha")
     return list(consecutive(by_class, counts))
 
 

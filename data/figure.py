@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
@@ -32,8 +33,10 @@ def _counts(manifest: Manifest, role: str) -> np.ndarray:
 
 
 def _batch_figure(manifest: Manifest) -> Figure:
-    figure = Figure(figsize=(12, 4.2), layout="constrained")
-    clients, others = figure.subplots(1, 2, width_ratios=(4, 1.3))
+    uneven = _labels_differ(manifest)
+    figure = Figure(figsize=(12, 7.2 if uneven else 4.2), layout="constrained")
+    axes = figure.subplots(2 if uneven else 1, 2, width_ratios=(4, 1.3), squeeze=False)
+    clients, others = axes[0]
     unlabeled = _counts(manifest, "unlabeled")
     _stack(clients, unlabeled, manifest)
     clients.set(xlabel="client", ylabel="unlabelled examples")
@@ -42,7 +45,26 @@ def _batch_figure(manifest: Manifest) -> Figure:
         handles, labels = clients.get_legend_handles_labels()
         clients.legend(handles[::-1], labels[::-1], loc="upper left", bbox_to_anchor=(1, 1), fontsize=8, frameon=False)
     _other_sets(others, manifest)
+    if uneven:
+        _labeled_sets(axes[1, 0], manifest)
+        axes[1, 1].set_visible(False)
     return figure
+
+
+def _labels_differ(manifest: Manifest) -> bool:
+    """Whether clients hold different labelled sets: then it is worth a look."""
+    return manifest.spec.labeled_clients is not None or manifest.spec.alpha_labeled is not None
+
+
+def _labeled_sets(axis: Axes, manifest: Manifest) -> None:
+    """Labelled examples of each client, by class; a client without labels has no bar."""
+    heights = np.zeros((manifest.spec.num_clients, manifest.num_classes))
+    for record in manifest.files.values():
+        if record.role == "labeled":
+            heights[record.client] = record.class_counts
+    _stack(axis, heights, manifest)
+    axis.set(xlabel="client", ylabel="labelled examples")
+    axis.set_title("labelled examples of each client, by class", loc="left")
 
 
 def _streaming_figure(manifest: Manifest) -> Figure:
@@ -51,7 +73,12 @@ def _streaming_figure(manifest: Manifest) -> Figure:
     shown = min(clients, MAX_CLIENTS_STREAMING)
     columns = min(5, shown)
     rows = -(-shown // columns)
-    figure = Figure(figsize=(2.4 * columns + 1.6, 1.9 * rows + 0.8), layout="constrained")
+    height, uneven = 1.9 * rows + 0.8, _labels_differ(manifest)
+    whole = Figure(figsize=(2.4 * columns + 1.6, height + (3.0 if uneven else 0.0)), layout="constrained")
+    figure: Any = whole
+    if uneven:
+        figure, labeled = whole.subfigures(2, 1, height_ratios=(height, 3.0))
+        _labeled_sets(labeled.subplots(), manifest)
     axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat
     for client, axis in enumerate(axes):
         if client >= shown:
@@ -68,11 +95,13 @@ def _streaming_figure(manifest: Manifest) -> Figure:
     if manifest.num_classes <= MAX_NAMES:
         handles, labels = axes[0].get_legend_handles_labels()
         figure.legend(handles[::-1], labels[::-1], loc="outside right center", fontsize=8, frameon=False)
-    return figure
+    return whole
 
 
 def _other_sets(axis: Axes, manifest: Manifest) -> None:
-    owner = "all clients" if manifest.spec.scenario == "lc" else "server"
+    some = manifest.spec.labeled_clients
+    at_clients = "all clients" if some is None else f"{some} clients"
+    owner = at_clients if manifest.spec.scenario == "lc" else "server"
     sets = np.array([_counts(manifest, role).sum(axis=0) for role in ("labeled", "valid", "test")])
     sizes = sets.sum(axis=1)
     _stack(axis, 100 * sets / sizes[:, np.newaxis], manifest)

@@ -131,7 +131,7 @@ def _joined(parts: list[np.ndarray], what: str) -> np.ndarray:
     if len({part.shape[1:] for part in parts}) > 1:
         shapes = " and ".join(str(list(part.shape)) for part in parts)
         raise DataError(f"expected train and test {what} of one shape, received {shapes}")
-    return np.concatenate(parts)
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def read_idx(folder: Path, most: int) -> Raw:
@@ -176,7 +176,7 @@ def read_image_folder(
             classes[child.name] = _images_of_class(child)
     if len(classes) < 2:
         raise DataError(
-            "expected one of: CIFAR-10 batches, IDX files, or at least two sub-folders of images "
+            "expected one of: CIFAR, SVHN or IDX files, or at least two sub-folders of images "
             f"({', '.join(IMAGE_SUFFIXES)}), one for each class; found {len(classes)} such sub-folders"
         )
     files = [(file, label) for label, images in enumerate(classes.values()) for file in images]
@@ -235,10 +235,13 @@ def read_image(file: Path, image_size: int, pad: bool = False) -> np.ndarray:
 
     try:
         with warnings.catch_warnings(), untrusted.open_regular(file) as content:
+            warnings.simplefilter("ignore")  # remarks of decoders on what they can read all the same
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             return _decoded(content, image_size, pad)
     except UnidentifiedImageError as error:
         raise DataError(f"{file.parent.name}/{file.name}: expected an image, {', '.join(IMAGE_FORMATS)}") from error
+    except MemoryError as error:
+        raise DataError(f"{file.parent.name}/{file.name}: too large for this machine's memory") from error
     except Exception as error:  # decoders raise whatever they like
         raise DataError(f"{file.parent.name}/{file.name}: not a readable image ({error})") from error
 

@@ -8,7 +8,7 @@ from typing import Any, Callable
 
 import numpy as np
 
-from data.errors import DataError
+from data.errors import MOST_SHOWN, DataError, shortened
 
 # Kinds of NumPy types that hold plain values: bool, int, unsigned, float, bytes, text.
 _PLAIN_KINDS = "biufSU"
@@ -56,7 +56,10 @@ class _Unpickler(pickle._Unpickler):
     def find_class(self, module: str, name: str) -> Callable[..., Any]:
         allowed = _ALLOWED.get((module, name))
         if allowed is None:
-            raise DataError(f"refused: the file asks for {module}.{name}; only arrays and plain values are read")
+            raise DataError(
+                f"refused: the file asks for {shortened(f'{module}.{name}', MOST_SHOWN)}; only arrays and plain values "
+                f"are read"
+            )
         return allowed
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from data import readers
 from data.errors import DataError
+from data.quiet import load_tensorflow
 from data.raw import Progress, Raw, silent
 
 DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
@@ -167,8 +168,7 @@ def _download(dataset: str, image_size: int, progress: Progress, remarks: Sequen
         patience = socket.getdefaulttimeout()
         socket.setdefaulttimeout(60)
         try:
-            from tensorflow.keras import datasets
-
+            datasets = load_tensorflow().keras.datasets
             with contextlib.redirect_stdout(io.StringIO()):  # its own progress display
                 getattr(datasets, _KERAS_NAMES[dataset]).load_data()
             for place in places(dataset):
@@ -212,8 +212,9 @@ def _finished(dataset: str, raw: Raw, image_size: int, own: bool, progress: Prog
     published = KNOWN_CHECKSUMS.get(dataset)
     official = raw.published if published is None else checksum == published
     if official is False and not own:
+        known = "by the checksums of its files" if published is None else f"sha256 of its content {published}"
         raise DataError(
-            f"expected the published {FILE_NAMES[dataset]} (sha256 of its content {published}), received {checksum}: "
+            f"expected the published {FILE_NAMES[dataset]} ({known}), received content of sha256 {checksum}: "
             f"the {raw.origin} are damaged. Delete them, or give another copy by --source"
         )
     num_classes = int(raw.y.max()) + 1

@@ -18,6 +18,8 @@ from fedmatch_tf.config.version import VERSION as __version__
 
 if find_spec("tf_keras") is not None:  # the second base, where tf.keras would otherwise be Keras 3
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+else:  # the first base: tf.keras is Keras 2, and with this variable it could not be loaded
+    os.environ.pop("TF_USE_LEGACY_KERAS", None)
 
 if TYPE_CHECKING:
     from data.errors import DataError

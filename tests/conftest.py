@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from fedmatch_tf.backends.environment import set_variables
+from data.quiet import set_variables
 from tests.command_server import CommandServer
 
 set_variables()

@@ -30,7 +30,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "tensorflow_addons": ("data.augment",),
     "tensorflow": (
         "data.augment",
-        "data.sources",
+        "data.quiet",
         "data.transforms",
         "core.layers",
         "core.losses",

@@ -39,7 +39,7 @@ class Update(NamedTuple):
 
     client: int
     upload: Upload
-    num_examples: int  # labelled and unlabelled, that the client trained on
+    num_examples: int  # labelled and unlabelled, that the client holds
     embedding: np.ndarray | None = None  # float32 [classes]: softmax on the probe image; None where nobody needs it
 
 

@@ -22,8 +22,9 @@ from ray._private import services
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import data
+from data.quiet import no_stderr
 from fedmatch_tf.backends import own_code, temporary
-from fedmatch_tf.backends.environment import no_stderr, worker_variables
+from fedmatch_tf.backends.environment import worker_variables
 from fedmatch_tf.config import Config, ConfigError
 
 _PARENT = "/tmp"  # of folders on every node: Ray's sockets need a short path

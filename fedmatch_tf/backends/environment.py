@@ -1,45 +1,16 @@
-"""What must be set before TensorFlow is imported, and what its devices are."""
+"""What must be set before TensorFlow begins to work, and what its devices are."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import platform
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+from data.quiet import load_tensorflow
 from fedmatch_tf.config import ConfigError
-
-
-def set_variables() -> None:
-    """Fast convolutions and quiet logs, unless the user has set them; before anything imports TensorFlow."""
-    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # off by default on AMD, where it is the faster choice
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
-
-@contextmanager
-def no_stderr() -> Iterator[None]:
-    """What compiled libraries write there meanwhile, past Python, is lost."""
-    sys.stderr.flush()
-    saved, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
-        os.close(nowhere)
-
-
-def load_tensorflow() -> Any:
-    """TensorFlow; the current one remarks on the machine while it is loaded, whatever it is told."""
-    set_variables()
-    quiet = os.environ["TF_CPP_MIN_LOG_LEVEL"] in ("2", "3") and "tensorflow" not in sys.modules
-    with no_stderr() if quiet else nullcontext():
-        import tensorflow as tf
-    return tf
 
 
 def worker_variables(gpu: int | None, given: Mapping[str, str]) -> dict[str, str]:
@@ -167,5 +138,5 @@ def grow_memory() -> None:
     import tensorflow as tf
 
     for gpu in tf.config.list_physical_devices("GPU"):
-        with suppress(RuntimeError):
+        with suppress(RuntimeError, ValueError):  # it works already; or an earlier run here has set a limit
             tf.config.experimental.set_memory_growth(gpu, True)

@@ -73,7 +73,9 @@ LEARNERS = {
     ),
     "semifl": LearnerEntry(
         "fedmatch_tf.learners.semifl:SemiFL",
-        defaults=MappingProxyType({"confidence": 0.95, "num_epochs_client": 5}),
+        defaults=MappingProxyType(
+            {"confidence": 0.95, "num_epochs_client": 5, "num_epochs_server": 5, "lambda_s": 1.0}
+        ),
         depends_on_end=False,
         passes=2.0,
     ),

@@ -32,7 +32,7 @@ from fedmatch_tf.config.rules import (
     flag,
     parse_task,
 )
-from fedmatch_tf.config.tables import DATASETS, KINDS, PROFILES, SCENARIOS, SMALLEST_IMAGE, defaults
+from fedmatch_tf.config.tables import DATASETS, FIELD, KINDS, PROFILES, SCENARIOS, SMALLEST_IMAGE, defaults
 
 
 def _setting(kind: type, group: str, text: str, **more: Any) -> Any:
@@ -89,7 +89,7 @@ class Config:
     source: str | None = _setting(
         str,
         DATA,
-        "raw images: an .npz, CIFAR-10 batches (folder or tar.gz), IDX files, or one sub-folder of images per class; "
+        "raw images: an .npz, CIFAR, SVHN or IDX files, or one sub-folder of images per class (docs/DATA.md); "
         "unset: looked up, then downloaded",
         optional=True,
         may_change=True,
@@ -461,8 +461,10 @@ def make_config(task: str, **given: Any) -> Config:
     for name in ("profile", "model"):  # they choose the table, so they are checked before it is used
         if name in given:
             check_value(flag(name), given[name], settings()[name])
-    values = defaults(*parse_task(task), given.get("profile", "official"))
-    values.update({**learner_of(given.get("model", values["model"])).defaults, "task": task, **given})
+    profile = given.get("profile", "official")
+    values = defaults(*parse_task(task), profile)
+    own = learner_of(given.get("model", values["model"])).defaults
+    values.update({**own, **FIELD.get(profile, {}), "task": task, **given})
     if "labels_per_class" in given and "labeled_fraction" not in given:
         values["labeled_fraction"] = None  # a profile's share of labels gives way to a number of labels
     values.setdefault("frac_clients", 1.0 if values["num_clients"] <= 10 else 0.05)

@@ -213,6 +213,11 @@ def _check_model(config: Config) -> None:
             f"--eval-clients: {config.model} has no global model, so its clients must test; expected always or auto, "
             f"received valid"
         )
+    if config.labeled_clients is not None and not learner_of(config.model).uses_true_labels:
+        raise ConfigError(
+            f"--labeled-clients: {config.model} shares nothing, so clients without labels would never learn from any; "
+            f"leave it out, or use another model"
+        )
     if config.scenario == "ls":
         raise ConfigError(
             f"--model: {config.model} shares nothing, so in labels-at-server clients would never learn from labels; "
@@ -230,6 +235,8 @@ def meaningless(task: str, model: str, given: Mapping[str, Any]) -> dict[str, st
         why.update(dict.fromkeys(("labeled_clients", "alpha_labeled"), "the server has all labels"))
     if not algorithm_of(model).has_global_model:
         why.update(dict.fromkeys(("drop_rate", "keep_best"), "clients share nothing"))
+        if not learner_of(model).uses_true_labels:
+            why["labeled_clients"] = "clients share nothing"
         if given.get("lr_signal") == "server" or given.get("eval_clients") == "valid":
             why.update(dict.fromkeys(("lr_signal", "eval_clients"), "there is no global model to score"))
     return {name: reason for name, reason in why.items() if name in given}

@@ -164,13 +164,22 @@ FIELD: dict[str, dict[str, Any]] = {
         "frac_clients": 0.1,
         "num_rounds": 800,
         "num_epochs_client": 5,
+        "num_epochs_server": 5,
         "batch_size_client": 10,
+        "batch_size_server": 250,
         "batch_size_unlabeled": None,
         "lr": 3e-2,
         "wd": 2.5e-4,  # times the sum of squares, whose gradient is what others call a decay of 5e-4
         "confidence": 0.95,
     },
-    "proxyfl": {"arch": "resnet8", "num_clients": 20, "frac_clients": 0.4, "labeled_fraction": 0.1, "alpha": 0.1},
+    "proxyfl": {
+        "arch": "resnet8",
+        "num_clients": 20,
+        "frac_clients": 0.4,
+        "labeled_fraction": 0.1,
+        "alpha": 0.1,
+        "batch_size_unlabeled": None,  # clients hold 100 to 8,000 of them: all are spread over the steps
+    },
 }
 # Labels of each class at their server: 4000 in all of CIFAR-10, 10,000 of CIFAR-100, 1000 of SVHN.
 FIELD_LABELS: dict[str, dict[str, int]] = {"semifl": {"c10": 400, "c100": 100, "svhn": 100}}
@@ -204,11 +213,8 @@ def is_own_network(arch: str) -> bool:
 
 
 def depends_on(name: str) -> list[str]:
-    """What a setting's default depends on: the task, the profile, both, or nothing (it is then in COMMON).
-
-    Profiles of FIELD replace some of the others, too; docs/FIELD.md has which.
-    """
+    """What a setting's default depends on: the task, the profile, both, or nothing (it is then in COMMON)."""
     by_task = any(name in table for table in (*BY_SCENARIO.values(), *BY_DATASET.values(), STREAMING))
-    by_profile = any(name in table for table in BY_PROFILE.values())
+    by_profile = any(name in table for table in (*BY_PROFILE.values(), *FIELD.values()))
     found = ["task"] if by_task or (name not in COMMON and not by_profile) else []
-    return found + (["profile"] if by_profile or name in ("num_test", "num_valid") else [])
+    return found + (["profile"] if by_profile or name in ("num_test", "num_valid", "labels_per_class") else [])

@@ -42,9 +42,10 @@ def alexnet(x: Any, num_classes: int, conv: Maker, dense: Maker) -> Any:
 
 
 def resnet8(x: Any, num_classes: int, conv: Maker, dense: Maker) -> Any:
-    """ResNet-8: one block of two convolutions for each of 16, 32 and 64 filters; group norm where it had batch norm."""
-    x = _normalised(conv(16, 3, activation=None)(x))
-    for filters, strides in ((16, 1), (32, 2), (64, 2)):
+    """ResNet-8, four times as wide as the first of its kind: one block of two convolutions for each of 64, 128 and 256
+    filters; group norm where it had batch norm."""
+    x = _normalised(conv(64, 3, activation=None)(x))
+    for filters, strides in ((64, 1), (128, 2), (256, 2)):
         skip = x if strides == 1 else _group_norm()(conv(filters, 1, strides=strides, activation=None)(x))
         x = _normalised(conv(filters, 3, strides=strides, activation=None)(x))
         x = _group_norm()(conv(filters, 3, activation=None)(x))

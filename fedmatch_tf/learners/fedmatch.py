@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from fedmatch_tf.config import Config
@@ -57,6 +58,9 @@ class FedMatch:
 
     def begin_round(self) -> None:
         """Nothing of an earlier round is needed."""
+
+    def chosen_rows(self, received_probs: np.ndarray | None) -> None:
+        """All: what a step learns from depends on the model at that step."""
 
     def client_steps(self, batch: Batch) -> Sequence[ClientStep]:
         """Labels train sigma, then unlabelled images train psi."""

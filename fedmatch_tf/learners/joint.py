@@ -85,6 +85,10 @@ class JointLearner:
         for received, variable in zip(self._received, self._theta):
             received.assign(variable)
 
+    def chosen_rows(self, received_probs: np.ndarray | None) -> np.ndarray | None:
+        """All unlabelled examples, unless a learner chooses by what the received model predicts."""
+        return None
+
     def client_steps(self, batch: Batch) -> Sequence[ClientStep]:
         """One joint step, or one on what there is."""
         if batch.x_unlabeled is None:

@@ -53,6 +53,9 @@ class Learner(Protocol):
     def begin_round(self) -> None:
         """The model holds what the client has received."""
 
+    def chosen_rows(self, received_probs: np.ndarray | None) -> np.ndarray | None:
+        """The unlabelled examples that make this round's batches; None: all of them."""
+
     def client_steps(self, batch: Batch) -> Sequence[ClientStep]:
         """The gradient steps to take on this batch, in order."""
 

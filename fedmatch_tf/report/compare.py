@@ -12,11 +12,12 @@ from matplotlib.figure import Figure
 
 from data import untrusted
 from data.errors import DataError, printable, short
-from fedmatch_tf.config import ConfigError, make_config, settings
+from fedmatch_tf.config import Config, ConfigError, changed_settings, flag, make_config, settings
+from fedmatch_tf.config.resume import OF_MACHINE
 from fedmatch_tf.report import page, plots, results, style
 from fedmatch_tf.report.names import file_name
 from fedmatch_tf.report.results import Result
-from fedmatch_tf.report.tables import Table
+from fedmatch_tf.report.tables import Cell, Table, Value
 
 MAX_BYTES = 200 * 2**20  # of one log file
 MAX_CLIENTS = 100_000
@@ -127,6 +128,7 @@ def _numbers(values: Any, where: Path) -> list[float]:
 
 
 _MUST_AGREE = ("task", "model", "arch", "num_clients", "frac_clients")
+_ABLATIONS = ("no_icc", "no_decomposition")
 
 
 def not_comparable(result: Result, theirs: Original) -> str:
@@ -138,6 +140,7 @@ def not_comparable(result: Result, theirs: Original) -> str:
         other = theirs.options.get(settings()[name].original or name)
         if other is not None and not _equal(result.settings[name], other):
             reasons.append(f"{name.replace('_', '-')} {result.settings[name]}, the original's is {_shown(other)}")
+    reasons += [f"{flag(name)}, which the original does not have" for name in _ABLATIONS if result.settings[name]]
     return "; ".join(reasons[:2])  # enough to see that it is something else
 
 
@@ -163,7 +166,7 @@ def compare(patterns: Sequence[str], official: Path, output: Path) -> Path:
     if Path(theirs.folder).is_dir():  # not a curve alone
         tables.append(clients_table(ours, theirs))
     if theirs.options:
-        tables += [settings_table(result, theirs) for result in ours]
+        tables += [table for table in (settings_table(result, theirs) for result in ours) if table.rows]
     if left_out:
         tables.append(Table("not-compared", "Not compared", ["run", "reason"], left_out))
     partial = [f"{result.name} ({result.remark})" for result in ours if result.state != results.FINISHED]
@@ -181,44 +184,45 @@ def compare(patterns: Sequence[str], official: Path, output: Path) -> Path:
 
 def verdicts(ours: Sequence[Result], theirs: Original) -> Table:
     """Each quantity's mean over common rounds, ours and theirs, and whether they agree."""
-    rows = []
+    rows: list[list[Cell]] = []
     for result in ours:
         for name, mine, other in _quantities(result, theirs):
             count = min(len(mine), len(other))
             if not count:
-                rows.append([result.name, name, "", "", "", "not recorded by both", ""])
+                rows.append([result.name, name, *[""] * 7, "not recorded by both"])
                 continue
             left, right = math.fsum(mine[:count]) / count, math.fsum(other[:count]) / count
-            last = f"{mine[count - 1]:.4g} and {other[count - 1]:.4g} in round {count}"
             allowed = TOLERANCE[name.split(",")[0]]
-            verdict = "agrees" if abs(left - right) <= allowed else "differs"
             rows.append(
                 [
                     result.name,
                     name,
-                    f"{left:.4g}",
-                    f"{right:.4g}",
-                    f"{left - right:+.3g} (allowed {allowed:g})",
-                    last,
-                    verdict,
+                    Value(left, digits=3),
+                    Value(right, digits=3),
+                    Value(left - right, digits=3, sign=True),
+                    Value(allowed),
+                    Value(count, digits=0),
+                    Value(mine[count - 1], digits=3),
+                    Value(other[count - 1], digits=3),
+                    "agrees" if abs(left - right) <= allowed else "differs",
                 ]
             )
-    head = ["run", "quantity", "ours, mean", "original, mean", "difference", "last common round", "verdict"]
+    head = ["run", "quantity", "ours, mean", "original, mean", "difference", "allowed"]
+    head += ["last common round", "ours in it", "original in it", "verdict"]
     return Table("verdicts", "Quantity by quantity", head, rows)
 
 
 def tens_table(ours: Sequence[Result], theirs: Original) -> Table:
     """Means over every ten rounds that both have, ours and theirs."""
-    rows = []
+    rows: list[list[Cell]] = []
     for result in ours:
         for name, mine, other in _quantities(result, theirs):
             for begin in range(0, min(len(mine), len(other)), 10):
                 end = min(begin + 10, len(mine), len(other))
                 means = [math.fsum(values[begin:end]) / (end - begin) for values in (mine, other)]
-                difference = f"{means[0] - means[1]:+.3g}"
-                rows.append(
-                    [result.name, name, f"{begin + 1} to {end}", *(f"{each:.4g}" for each in means), difference]
-                )
+                difference = Value(means[0] - means[1], digits=3, sign=True)
+                both = [Value(each, digits=3) for each in means]
+                rows.append([result.name, name, f"{begin + 1} to {end}", *both, difference])
     head = ["run", "quantity", "rounds", "ours, mean", "original, mean", "difference"]
     return Table("tens", "Means over every ten rounds", head, rows)
 
@@ -266,6 +270,10 @@ def settings_table(result: Result, theirs: Original) -> Table:
         paper = getattr(of_paper, name) if of_paper else ""
         if not _equal(mine, other) or (paper not in ("", mine) and name not in ("model", "arch", "seed")):
             rows.append([name.replace("_", "-"), str(paper), _shown(other), str(mine)])
+    for name, mine in changed_settings(Config(**{**result.settings, "profile": "official"})).items():
+        if name not in (*COMPARED, *OF_MACHINE):
+            paper = getattr(of_paper, name) if of_paper else ""
+            rows.append([name.replace("_", "-"), str(paper), "not recorded", str(mine)])
     name = f"settings-{file_name(result.name)}"
     return Table(name, f"Settings that differ: {result.name}", ["setting", "paper", "original", "ours"], rows)
 
@@ -279,23 +287,35 @@ def _figures(ours: Sequence[Result], theirs: Original) -> Iterator[tuple[str, st
     by_name = [{name: mine for name, mine, _ in _quantities(result, theirs)} for result in ours]
     for name, _, original in _quantities(ours[0], theirs):
         figure, axes = plots.new(f"{name}, ours and the original's")
-        plots.curve(axes, style.numbered(0), "original", range(1, len(original) + 1), original)
-        for number, (result, quantities) in enumerate(zip(ours, by_name), start=1):
-            plots.curve(axes, style.numbered(number), result.name, range(1, len(result.lines) + 1), quantities[name])
+        plots.curve(axes, style.ORIGINAL, "original", range(1, len(original) + 1), original)
+        for look, result, quantities in zip(_looks(ours), ours, by_name):
+            plots.curve(axes, look, result.name, range(1, len(result.lines) + 1), quantities[name])
+        _from_zero(axes, name)
         plots.finish(axes, "round", name)
         yield file_name(name), name, figure
+
+
+def _looks(ours: Sequence[Result]) -> list[style.Style]:
+    return style.of_models([result.settings["model"] for result in ours])
+
+
+def _from_zero(axes: Any, name: str) -> None:
+    """Shares and costs begin at 0, so that noise looks as small as it is."""
+    if "%" in name:
+        axes.set_ylim(bottom=0)
 
 
 def _overview(ours: Sequence[Result], theirs: Original) -> Figure:
     figure = Figure(figsize=(13, 3.4), layout="constrained")
     for axes, name in zip(figure.subplots(1, len(OVERVIEW)), OVERVIEW):
-        for number, result in enumerate(ours):
+        for number, (look, result) in enumerate(zip(_looks(ours), ours)):
             for quantity, mine, other in _quantities(result, theirs):
                 if quantity != name:
                     continue
                 if number == 0:
-                    plots.curve(axes, style.numbered(0), "original", range(1, len(other) + 1), other)
-                plots.curve(axes, style.numbered(number + 1), result.name, range(1, len(mine) + 1), mine)
+                    plots.curve(axes, style.ORIGINAL, "original", range(1, len(other) + 1), other)
+                plots.curve(axes, look, result.name, range(1, len(mine) + 1), mine)
+        _from_zero(axes, name)
         axes.set_title(name)
         plots.finish(axes, "round", "", legend=name == OVERVIEW[0])
     return figure

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fedmatch_tf.config import Config, ConfigError, changed_settings, flag, make_config
+from fedmatch_tf.config import Config, ConfigError, changed_settings, flag, make_config, without_effect
 from fedmatch_tf.config.models import learner_of
 from fedmatch_tf.config.resume import OF_MACHINE
 from fedmatch_tf.config.rules import meaningless, parse_task
@@ -79,7 +79,8 @@ _EVIDENCE = (
 EVIDENCE = tuple(experiment.name for experiment in _EVIDENCE)
 # Runs in the settings of other papers, for docs/FIELD.md.
 _FIELD_MODELS = ("fedmatch", "fedavg-fixmatch", "fedavg-gpl", "fedavg-sl")
-_FIELD_LC = {"profile": "proxyfl", "arch": "alexnet", "num_rounds": 60}
+# Everybody has one learning rate, which the global model decides on: those papers know of no rates of clients.
+_FIELD_LC = {"profile": "proxyfl", "arch": "alexnet", "num_rounds": 60, "lr_signal": "server"}
 _FIELD_LS = {
     "task": "ls-bdir-c10",
     "arch": "alexnet",
@@ -88,6 +89,7 @@ _FIELD_LS = {
     "alpha": 0.1,
     "labels_per_class": 400,
     "num_rounds": 60,
+    "lr_signal": "server",
 }
 _FIELD = (
     Experiment(
@@ -228,7 +230,8 @@ def plan(name: str, seeds: Sequence[int], given: Mapping[str, Any]) -> Plan:
 def _fitting(run: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """(the settings given that this run can have, what is to be said of the others)."""
     task, model = run["task"], run["model"]
-    senseless = meaningless(task, model, given)
+    idle = without_effect(make_config(**{"profile": "paper", **run})) - OF_MACHINE
+    senseless = {name: "it has no effect" for name in given if name in idle} | meaningless(task, model, given)
     fitting = {name: value for name, value in given.items() if name not in senseless}
     notes = [f"{flag(name)} is left out where {why}" for name, why in senseless.items()]
     streams = parse_task(task)[1] == "simb"
@@ -248,7 +251,7 @@ def setting_texts(config: Config) -> list[str]:
     ]
 
 
-GFLOP = {"resnet9": 0.76, "alexnet": 0.76 / 16, "wrn28_2": 0.42, "resnet8": 0.025}  # forward, one 32x32 image
+GFLOP = {"resnet9": 0.76, "alexnet": 0.76 / 16, "wrn28_2": 0.42, "resnet8": 0.39}  # forward, one 32x32 image
 TRAINING = 3.0  # a training pass over a forward pass
 RATE = 215.0  # GFLOP per second that rounds reach on two cores of an AMD EPYC
 DATASET_SIZES = {

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from fedmatch_tf.config import Config
+from fedmatch_tf.report.paper import setting_words
+
 
 class Published(NamedTuple):
     """A value of another paper."""
@@ -67,14 +70,26 @@ c10      0.1    SAGE         87.1   89.87
 c10      0.5    SAGE         88.1   90.53
 c10      1      SAGE         89.1   90.54
 """
+# The setting of FedMatch's own paper, with a fork of its authors' code: 100 clients, 5 per round, ResNet-9, 200 rounds.
+_TGAFED = """
+dataset  dealt  model        50
+cinic10  iid    fedmatch     43.7
+cinic10  bimb   fedmatch     43.9
+"""
 _TABLES = (
     ("semifl", "SemiFL, table 1", _SEMIFL),
     ("semifl", "SemiFL, table 1", _SEMIFL_SVHN),
     ("semifl", "SemiFL, table 1", _SEMIFL_C100),
     ("semifl", "(FL)^2, table 1", _FL2),
     ("proxyfl", "ProxyFL, tables 1 and 6", _PROXYFL),
+    ("official", "TGAFed", _TGAFED),
 )
-_CLIENTS = {"semifl": ("ls", 100, 10), "proxyfl": ("lc", 20, 8)}  # scenario, clients, clients per round
+# scenario, clients, clients per round
+_CLIENTS = {"semifl": ("ls", 100, 10), "proxyfl": ("lc", 20, 8), "official": ("lc", 100, 5)}
+# What decides which value it is, so it can't differ.
+_MATCHED = frozenset(
+    {"alpha", "classes_per_client", "frac_clients", "labels_per_class", "labeled_fraction", "num_clients"}
+)
 _CLASSES = {"c10": 10, "c100": 100, "svhn": 10, "cinic10": 10}
 
 
@@ -92,15 +107,31 @@ _ALL = tuple(_cells())
 
 
 def published(settings: Mapping[str, Any]) -> list[Published]:
-    """What papers report for a run's setting, for its own model first; nothing unless it has a profile of theirs."""
+    """What papers report for a run's data and clients, for its own model first; nothing unless it has their profile.
+
+    The network and how it is trained may differ: `not_theirs` has that.
+    """
     profile = settings["profile"]
     scenario, kind, dataset = settings["task"].split("-")
     selected = round(settings["num_clients"] * settings["frac_clients"])
-    if _CLIENTS.get(profile) != (scenario, settings["num_clients"], selected):
+    other_data = settings["drop_rate"] or any(
+        settings[name] is not None for name in ("labeled_clients", "unlabeled_per_client")
+    )
+    if _CLIENTS.get(profile) != (scenario, settings["num_clients"], selected) or other_data:
         return []
-    dealt = {"biid": "iid", "bdir": f"{settings['alpha']:g}", "bshard": f"{settings['classes_per_client']}"}.get(kind)
+    dealt = {
+        "biid": "iid",
+        "bimb": kind,
+        "bdir": f"{settings['alpha']:g}",
+        "bshard": f"{settings['classes_per_client']}",
+    }.get(kind)
     labels = settings["labeled_fraction"]
     if labels is None:
         labels = settings["labels_per_class"] * _CLASSES.get(dataset, 0)
     found = [value for key, value in _ALL if key == (profile, dataset, dealt, labels)]
     return sorted(found, key=lambda value: value.model != settings["model"])
+
+
+def not_theirs(config: Config) -> str:
+    """How a run's settings differ from its profile's, data and clients aside, in a few words; empty if they don't."""
+    return ", ".join(setting_words(config, _MATCHED))

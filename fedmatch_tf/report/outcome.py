@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
 from pathlib import Path
-from typing import Any
 
 from fedmatch_tf.config import Config
 from fedmatch_tf.report.confusions import Confusion, read_confusion
 from fedmatch_tf.report.evidence import beside
-from fedmatch_tf.report.field import published
+from fedmatch_tf.report.field import not_theirs, published
 from fedmatch_tf.report.paper import other_settings, reported
 from fedmatch_tf.report.results import FINISHED, read
 from fedmatch_tf.report.summary import best_validated, returning_cost
 from fedmatch_tf.runs.display import WHAT_HELPS, duration
 
 
-def _published(settings: Mapping[str, Any]) -> str:
-    """What papers of the field report for the run's setting."""
-    found = published(settings)
+def _published(config: Config) -> list[tuple[str, str]]:
+    """What papers of the field report for the run's setting, and what is not as they have it."""
+    found = published(dataclasses.asdict(config))
+    if not found:
+        return []
     text = ", ".join(f"{value.model} {value.accuracy:g} %" for value in found)
-    return f"{text} ({found[0].where})" if found else ""
+    others = not_theirs(config)
+    return [("published", f"{text} ({found[0].where})"), *([("not theirs", others)] if others else [])]
 
 
 def _size(num_bytes: float) -> str:
@@ -65,7 +67,8 @@ def describe(folder: Path) -> str:
     gone, visits = (sum(len(line.get(name, ())) for line in lines) for name in ("dropped", "clients"))
     lost = [("lost updates", f"{gone} of {visits}, which count as 0 in the cost from a client")] if gone else []
     cost = returning_cost(lines)
-    returning = "" if cost is None else f" ({100 * cost:.0f} % without first visits)"
+    told = cost is not None and abs(cost - mean["s2c"]) >= 0.005
+    returning = f" ({100 * (cost or 0):.0f} % without first visits)" if told else ""
     value = reported(result.settings)
     paper = "has no value for these settings"
     if value is not None:
@@ -85,7 +88,7 @@ def describe(folder: Path) -> str:
         *local,
         *by_class,
         ("the paper", paper),
-        *([("published", text)] if (text := _published(result.settings)) else []),
+        *_published(config),
         *([("our own run", shipped)] if (shipped := beside(result.settings)) else []),
         *([("not the paper's", others)] if value is not None and (others := other_settings(config)) else []),
         (

@@ -168,7 +168,14 @@ _ONLY_WATCHES = frozenset({"ablate_eval", "labeled_acc", "keep_best", "eval_clie
 def other_settings(config: Config) -> str:
     """How a run's settings differ from the paper's, in a few words; empty if they don't."""
     told = [] if config.profile == "paper" else [f"profile {config.profile}"]
-    for name, value in changed_settings(config).items():
-        if name not in OF_MACHINE | _MATCHED | _ONLY_WATCHES:
-            told.append(f"{name.replace('_', '-')} {value}")
-    return ", ".join(told)
+    return ", ".join([*told, *setting_words(config, _MATCHED)])
+
+
+def setting_words(config: Config, matched: frozenset[str]) -> list[str]:
+    """The settings that are not the profile's, but for those that a value was found by and those that only watch."""
+    changed = changed_settings(config).items()
+    return [
+        f"{name.replace('_', '-')} {value}"
+        for name, value in changed
+        if name not in OF_MACHINE | matched | _ONLY_WATCHES
+    ]

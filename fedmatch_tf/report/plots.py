@@ -62,13 +62,13 @@ def _curves(task: str, groups: Sequence[Group]) -> Iterator[Drawn]:
             for label, own, rounds, centre, width in curves:
                 if rounds:
                     curve(axes, own, label, rounds, centre, width)
-            axes.set_ylim(bottom=0)  # so that noise looks as small as it is
+            axes.set_ylim(0, min(axes.get_ylim()[1], 103))  # so that noise looks as small as it is
             if longest > 1:
                 axes.set_xlim(1 - 0.02 * longest, 1.02 * longest)
             finish(axes, "round", "%")
             yield file_name(f"{file}-{task}"), title, figure
     rates = [band(group, "lr") for group in groups]
-    if len({round(value, 9) for _, centre, _ in rates for value in centre}) > 1:
+    if any(len({round(value, 9) for value in centre}) > 1 for _, centre, _ in rates):  # else a table says it
         title = f"Learning rate, mean over a round's clients, {task}"
         figure, axes = new(title)
         for group, own, (rounds, centre, _) in zip(groups, styles, rates):
@@ -127,6 +127,7 @@ def _labeled_acc(task: str, groups: Sequence[Group]) -> Iterator[Drawn]:
             drawn.set(
                 linewidth=0.8, linestyle="-", marker=""
             )  # dashes can't be told apart on lines that move this much
+        axes.set_ylim(bottom=0)
         finish(axes, "round", "%")
         yield file_name(f"labeled-acc-{task}"), title, figure
 
@@ -174,13 +175,16 @@ def new(title: str, height: float = 3.8) -> tuple[Figure, Axes]:
     """A figure with one picture."""
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     axes = figure.subplots()
-    axes.set_title(textwrap.fill(_plain(title), 72), loc="left", fontsize=10)
+    axes.set_title(textwrap.fill(_plain(title, MOST_OF_TITLE), 72), loc="left", fontsize=10)
     return figure, axes
 
 
-def _plain(text: str) -> str:
+MOST_OF_TITLE = 280  # characters: four lines
+
+
+def _plain(text: str, most: int = 100) -> str:
     """The text at a length that fits, dollar signs as they are: no mathematics in names."""
-    return (text if len(text) <= 100 else f"{text[:97]}...").replace("$", r"\$")
+    return (text if len(text) <= most else f"{text[: most - 3]}...").replace("$", r"\$")
 
 
 def curve(
@@ -195,10 +199,10 @@ def curve(
     """A line in a band of the given width; unless joined, with gaps where rounds have no value."""
     x, y = (np.array(rounds, float), np.array(centre, float)) if joined else with_gaps(rounds, centre)
     every = max(1, len(x) // 12)
-    line = {"color": look.colour, "ls": look.dash, "lw": 1.6, "marker": look.marker, "ms": 4, "markevery": every}
+    line = {"color": look.colour, "ls": look.dash, "lw": 1.6, "marker": look.marker, "ms": 6, "markevery": every}
     axes.plot(x, y, label=_plain(label), **line)
     alone = isolated(y)
-    axes.plot(x[alone], y[alone], color=look.colour, ls="", marker=look.marker or "o", ms=4)
+    axes.plot(x[alone], y[alone], color=look.colour, ls="", marker=look.marker or "_", ms=6, mew=1.6)
     if any(width):
         half = np.array(width, float) if joined else with_gaps(rounds, width)[1]
         axes.fill_between(x, y - half, y + half, color=look.colour, alpha=0.18, lw=0)
@@ -208,7 +212,7 @@ def finish(axes: Axes, x: str, y: str, legend: bool = True) -> None:
     """Axes, grid and legend in the house's style."""
     axes.set_xlabel(x)
     axes.set_ylabel(y)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
     count = len(axes.get_legend_handles_labels()[0])
@@ -237,7 +241,9 @@ def _costs(group: Group) -> Figure:
         axes.set_title(title, fontsize=9)
         axes.set_ylim(bottom=0)
         finish(axes, "round", "% of one parameter set" if way == "s2c" else "", legend=way == "s2c")
-    figure.suptitle(textwrap.fill(_plain(f"Communication cost, {group.label}"), 80), x=0.01, ha="left", fontsize=10)
+    figure.suptitle(
+        textwrap.fill(_plain(f"Communication cost, {group.label}", MOST_OF_TITLE), 80), x=0.01, ha="left", fontsize=10
+    )
     return figure
 
 
@@ -269,11 +275,11 @@ def matrix(title: str, values: np.ndarray, x: str, y: str, what: str, names: Seq
     image = axes.imshow(
         values, cmap="cividis", vmin=0, aspect="auto" if values.shape[0] != values.shape[1] else "equal"
     )
-    figure.colorbar(image, ax=axes, label=what, shrink=0.8)
+    figure.colorbar(image, ax=axes, label=what, shrink=0.8, ticks=MaxNLocator(integer=True, min_n_ticks=1))
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(MaxNLocator(integer=True))
+        axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     if names is not None and len(names) <= MOST_NAMES:
         axes.set_xticks(range(len(names)), [_plain(name) for name in names], rotation=45, ha="right", fontsize=8)
         if values.shape[0] == len(names):

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedmatch_tf.config import Config
 from fedmatch_tf.report.confusions import Confusion
-from fedmatch_tf.report.field import published
+from fedmatch_tf.report.field import not_theirs, published
 from fedmatch_tf.report.names import file_name
 from fedmatch_tf.report.results import Result
 from fedmatch_tf.report.summary import Mean, Summary
@@ -67,11 +67,12 @@ def accuracy_table(task: str, summaries: Sequence[Summary]) -> Table:
             "macro-F1 (%)": value(summary.macro_f1),
             **_beside_the_paper(summary),
             "the paper's is": "the mean of the clients" if summary.paper and summary.paper.local else "",
-            "published (%)": _published(summary.group.settings),
+            "published (%)": _published(settings),
             "note": _note(summary.confusions),
             "settings that are not the paper's": summary.other_settings if summary.paper else "",
+            "settings that are not theirs": not_theirs(Config(**settings)) if published(settings) else "",
         }
-        for summary in summaries
+        for summary, settings in ((each, each.group.settings) for each in summaries)
     ]
     return table_of(f"accuracy-{file_name(task)}", "Accuracy", rows)
 
@@ -133,9 +134,11 @@ def _mean_recall(confusions: Sequence[Confusion]) -> list[Cell]:
 
 
 def _published(settings: Mapping[str, Any]) -> str:
-    """What papers of the field report for this model in this setting."""
-    own = [each for each in published(settings) if each.model == settings["model"]]
-    return ", ".join(f"{each.accuracy:g} ({each.where})" for each in own)
+    """What papers of the field report for this model in this setting; if they don't have it, for others."""
+    found = published(settings)
+    own = [each for each in found if each.model == settings["model"]]
+    others = [f"{each.model} {each.accuracy:g} ({each.where})" for each in found]
+    return ", ".join([f"{each.accuracy:g} ({each.where})" for each in own] or others)
 
 
 def runs_table(results: Sequence[Result]) -> Table:
@@ -160,7 +163,7 @@ _ABOUT = ("task", "model", "arch", "profile", "seed")
 def rounds_csv(results: Sequence[Result]) -> str:
     """One row per run and round, flat, for pandas and R."""
     rows = [
-        {"run": result.name, **{name: result.settings[name] for name in _ABOUT}, **flat(line)}
+        {"run": result.name, "state": result.state, **{name: result.settings[name] for name in _ABOUT}, **flat(line)}
         for result in results
         for line in result.lines
     ]

@@ -94,8 +94,9 @@ def _mark_repeated(results: Sequence[Result]) -> list[Result]:
 
 
 def identity(settings: Mapping[str, Any], leave_out: frozenset[str] = frozenset()) -> tuple[tuple[str, str], ...]:
-    """What tells runs apart: all settings but the machine's."""
-    return tuple((name, repr(settings[name])) for name in sorted(set(settings) - OF_MACHINE - leave_out))
+    """What tells runs apart: all settings but the machine's, and those that a run never looks at."""
+    without = OF_MACHINE | leave_out | without_effect(Config(**settings))
+    return tuple((name, repr(settings[name])) for name in sorted(set(settings) - without))
 
 
 def read(folder: Path) -> Result:

@@ -42,7 +42,7 @@ def describe(summary: Summary) -> str:
     runs = summary.group.finished
     seeds = ", ".join(str(result.settings["seed"]) for result in runs)
     rows = [
-        (f"mean of {len(runs)} seeds", f"{seeds}; ± is the sample standard deviation"),
+        (f"mean of {len(runs)} seeds", f"(seeds {seeds}; ± is the sample standard deviation)"),
         ("test accuracy", f"{plus_minus(summary.final)} % at the end"),
         ("highest", f"{plus_minus(summary.best)} % (chosen on test data)"),
         ("best model", summary.validated and f"{plus_minus(summary.validated)} % at the lowest validation loss"),

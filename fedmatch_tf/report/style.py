@@ -32,6 +32,9 @@ def of_models(models: list[str]) -> list[Style]:
     return [of_model(model, models[:place].count(model)) for place, model in enumerate(models)]
 
 
+ORIGINAL = Style("#808080", "-")  # what the original computed, beside our models
+
+
 def numbered(number: int) -> Style:
-    """For curves that are no models: parts of a cost, runs beside the original's."""
+    """For curves that are no models: parts of a cost, or of a network."""
     return Style(COLOURS[number % len(COLOURS)], DASHES[(number + number // len(COLOURS)) % len(DASHES)])

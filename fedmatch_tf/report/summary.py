@@ -31,7 +31,7 @@ class Summary(NamedTuple):
     s2c_returning: Mean | None  # the same, mean over visits of clients that have been there before
     c2s: Mean | None
     megabytes: Mean | None  # a client's round, both ways
-    full_megabytes: Mean | None  # the same if all weights were sent, as other papers count; None where they are
+    full_megabytes: Mean | None  # the same if all weights were sent; None where they are
     minutes: Mean | None
     macro_f1: Mean | None  # percent: of the final global model, mean over classes
     confusions: list[Confusion]  # of the final global models
@@ -102,7 +102,7 @@ def full_bytes(lines: Sequence[Mapping[str, Any]]) -> float | None:
     both_ways = any(line["c2s"]["sigma"] for line in lines)  # clients train sigma, too
     visits = sum(len(line["clients"]) for line in lines)
     helpers = sum(len(chosen) for line in lines for chosen in line["helpers"].values())
-    up = first["bytes"] if both_ways else psi
+    up = (first["bytes"] if both_ways else psi) * (1 - sum(len(line.get("dropped", ())) for line in lines) / visits)
     return float(first["bytes"] + up + psi * helpers / visits)
 
 
@@ -110,9 +110,13 @@ def returning_cost(lines: Sequence[Mapping[str, Any]]) -> float | None:
     """Mean S2C over visits of clients that have been there before; None if there was none.
 
     A first visit costs as much as every visit of the first round, so it can be taken out of the means of the rounds.
+    A client whose update was lost is one that has not been there: it is sent everything again.
     """
     visits = sum(len(line["clients"]) for line in lines)
-    first_visits = len({client for line in lines for client in line["clients"]})
+    first_visits, known = 0, set[int]()
+    for line in lines:
+        first_visits += len(set(line["clients"]) - known)
+        known |= set(line["clients"]) - set(line.get("dropped", ()))
     if visits == first_visits:
         return None
     total = math.fsum(len(line["clients"]) * line["s2c"]["sum"] for line in lines)

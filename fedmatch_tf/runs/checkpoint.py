@@ -104,12 +104,13 @@ def _sealed(archive: io.BytesIO) -> memoryview:
     return content
 
 
-def _check_seal(content: bytes) -> None:
-    """Raises Damaged unless the checksum is right. Checkpoints of version 0.4.0 and before have none."""
+def _check_seal(content: bytes) -> bool:
+    """Whether it has a checksum, which those of version 0.4.0 and before don't; raises Damaged if that is wrong."""
     given = content[-SEAL:]
     is_seal = len(given) == SEAL and all(letter in b"0123456789abcdef" for letter in given)
     if is_seal and hashlib.sha256(content[:-SEAL]).hexdigest().encode() != given:
         raise Damaged("its content is not what was written (checksum)")
+    return is_seal
 
 
 def sync(folder: Path, checkpoint: Checkpoint, before: np.ndarray) -> None:
@@ -168,9 +169,10 @@ def _read(path: Path) -> Checkpoint:
 
 def _parse(path: Path) -> Checkpoint:
     """The checkpoint's own content; nothing of it is parsed before its checksum is found right."""
+    is_sealed = False
     try:
         content = untrusted.read_bytes(path)
-        _check_seal(content)
+        is_sealed = _check_seal(content)
         arrays, _ = untrusted.arrays_of(io.BytesIO(content), len(content))  # nothing in it is packed
         about = json.loads(arrays["about"].tobytes())
         if about["format"] != FORMAT:
@@ -178,6 +180,8 @@ def _parse(path: Path) -> Checkpoint:
     except ConfigError:
         raise
     except Exception as error:  # what NumPy and zipfile raise for a damaged file is without end
+        if is_sealed:  # no accident: its checksum is right
+            raise DataError(f"{path}: {type(error).__name__}: {error}. It was edited, and can't be used") from error
         raise Damaged(f"{path}: {error}") from error
     try:
         schema.check_checkpoint(about, arrays, MEMORY)

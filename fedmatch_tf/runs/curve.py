@@ -38,28 +38,34 @@ def curve(lines: Sequence[Mapping[str, Any]], title: str) -> Figure:
     rounds = [line["round"] + 1 for line in lines]
     local = any(line["local_test_acc"] is not None for line in lines)
     if not (local and all(line["test_acc"] == line["local_test_acc"] for line in lines)):  # clients that share nothing
-        accuracy.plot(rounds, [100 * line["test_acc"] for line in lines], color=BLUE, label="global model")
+        _draw(accuracy, rounds, _percent(lines, "test_acc"), BLUE, "-", "global model")
     if local:
-        accuracy.plot(rounds, _percent(lines, "local_test_acc"), color=ORANGE, ls="--", label="mean of the clients")
+        _draw(accuracy, rounds, _percent(lines, "local_test_acc"), ORANGE, "--", "mean of the clients")
     accuracy.set(title="test accuracy", ylabel="%", ylim=(0, None))
-    labels.plot(rounds, _percent(lines, "confident"), color=BLUE, label="unlabelled rows with one")
+    _draw(labels, rounds, _percent(lines, "confident"), BLUE, "-", "unlabelled rows with one")
     right = _percent(lines, "pseudo_label_acc")
     if not np.isnan(right).all():
-        labels.plot(rounds, right, color=ORANGE, ls="--", label="of these, right")
-        alone = isolated(right)
-        labels.plot(np.array(rounds)[alone], right[alone], color=ORANGE, ls="", marker="o", ms=3)
+        _draw(labels, rounds, right, ORANGE, "--", "of these, right")
     labels.set(title="pseudo-labels", ylabel="%", ylim=(-3, 103))
-    costs.plot(rounds, [100 * line["s2c"]["sum"] for line in lines], color=BLUE, label="server to client")
-    costs.plot(rounds, [100 * line["c2s"]["sum"] for line in lines], color=ORANGE, ls="--", label="client to server")
+    for way, *look in (("s2c", BLUE, "-", "server to client"), ("c2s", ORANGE, "--", "client to server")):
+        _draw(costs, rounds, np.array([100 * line[way]["sum"] for line in lines]), *look)
     costs.set(title="communication cost", ylabel="% of one parameter set", ylim=(0, None))
     for axis in (accuracy, labels, costs):
         axis.set_xlabel("round")
-        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         axis.spines[["top", "right"]].set_visible(False)
         axis.grid(alpha=0.25)
         axis.legend(fontsize=8, frameon=False)
     figure.suptitle(title, x=0.01, ha="left")
     return figure
+
+
+def _draw(axis: Any, rounds: Sequence[int], values: np.ndarray, colour: str, dash: str, label: str) -> None:
+    """A line; points without a neighbour, which a line would not show, are dots."""
+    axis.plot(rounds, values, color=colour, ls=dash, label=label)
+    alone = isolated(values)
+    if alone.any():
+        axis.plot(np.array(rounds)[alone], values[alone], color=colour, ls="", marker="o", ms=3)
 
 
 def draw_curve(lines: Sequence[Mapping[str, Any]], title: str, path: Path) -> None:

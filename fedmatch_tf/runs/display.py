@@ -11,6 +11,7 @@ from typing import Any, Callable
 
 from data.errors import printable
 from fedmatch_tf.config import Config
+from fedmatch_tf.simulation.server import task_step
 
 # (items, their number or 0 if unknown, what is done) -> the same items, shown as they go by
 Progress = Callable[[Iterable[Any], int, str], Iterable[Any]]
@@ -129,7 +130,7 @@ class RoundDisplay:
             told = ", ".join(f"{100 * accuracy:.2f}" for accuracy in last)
             self.note(
                 f"note: the last test accuracies ({told} %) are shares of single classes in the test data: the model "
-                f"seems to predict one class for every image. {WHAT_HELPS}"
+                f"seems to predict one class for nearly every image. {WHAT_HELPS}"
             )
 
     def _seconds_per_round(self, done: int) -> float:
@@ -159,6 +160,7 @@ class RoundDisplay:
         if done < config.num_rounds:
             clients = f"{min(self._clients_done, config.clients_per_round)}/{config.clients_per_round} clients"
             running = {"round": f"{done + 1}/{config.num_rounds}", "test acc": clients}
+            running["step"] = f"{task_step(config, done) + 1}/{config.num_steps}"
             running["time"] = duration(time.monotonic() - self._shown)
             table.add_row(*(running.get(name, "...") for name in names[:-1]), "", style="dim")
         return table

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from data.errors import DataError, shortened
 from fedmatch_tf.algorithms.algorithm import ServerState
 from fedmatch_tf.backends.choose import decide
 from fedmatch_tf.config import Config, ConfigError
@@ -224,13 +225,16 @@ def reopen(folder: Path, given: Mapping[str, Any]) -> tuple[Run, list[str]]:
         lock.enter_context(checkpoint.locked(check_pts))
         start, problem = checkpoint.load(check_pts)
         recorded = replace(config_of(start.settings, folder, "--resume"), output_path=str(folder.parent.parent))
+        num_rates, devices = len(start.state.device_lrs), recorded.num_devices
+        if num_rates not in (0, devices):
+            raise DataError(f"{check_pts}: expected rates of {devices} devices, received {num_rates}. It was edited")
         config = decide(continued(recorded, given))
         notes = []
         if problem:
             notes.append(f"The newest checkpoint is damaged ({problem}); going on from the one before")
         then, now = start.versions, versions()
         changed = [
-            f"{name} {then.get(name, 'not installed')}, now {now.get(name, 'not installed')}"
+            f"{name} {shortened(then.get(name, 'not installed'), 40)}, now {now.get(name, 'not installed')}"
             for name in {**then, **now}
             if then.get(name) != now.get(name)
         ]

@@ -115,8 +115,8 @@ def fields(checks: Mapping[str, Check], optional_names: Sequence[str] = ()) -> C
     return check_fields
 
 
-def client_number(num_clients: int) -> Check:
-    """A client of the run, written as a number or, as a name in JSON, as a text."""
+def _client_name(num_clients: int) -> Check:
+    """A client of the run, as a name in JSON."""
 
     def check(name: str, value: Any) -> None:
         digits = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20
@@ -138,7 +138,7 @@ def vector(name: str, value: Any, size: int | None = None) -> None:
 
 def _three(name: str, value: Any) -> None:
     """The shape of an image."""
-    row(*[whole(1, 2**20)] * 3)(name, value)
+    row(whole(1, 1024), whole(1, 1024), whole(1, 4))(name, value)
 
 
 def _names(name: str, value: Any) -> None:
@@ -232,18 +232,24 @@ def _check_clients(clients: np.ndarray, num_clients: int, size: int) -> None:
         raise DataError(f"clients: expected {num_clients} rows, one per client, received {len(clients)}")
     held = clients[clients["version"] != 0]
     good = (held["version"] > 0) & np.isin(held["num_sigma"], (0, size)) & np.isfinite(held["lr"]) & (held["lr"] >= 0)
-    good &= ~np.isnan(held["lowest"]) & (held["patience"] >= 0)
+    good &= (held["lowest"] > -math.inf) & (held["patience"] >= 0)  # infinity before the first validation
     if not good.all():
         raise DataError("clients: expected versions, sizes and learning rates, received numbers that are none")
 
 
-_COST = row(number, number, number, whole(0, 2**62))
-_SCORE = row(number, number)
+def _share(name: str, value: Any) -> None:
+    number(name, value)
+    if not 0 <= value <= 1:
+        raise _wrong(name, "a share from 0 to 1", value)
+
+
+_COST = row(_positive, _positive, _positive, whole(0, 2**62))
+_SCORE = row(number, _share)
 
 
 def check_record(fields_of_round: Any, round_num: int, num_clients: int) -> None:
     """Raises DataError unless this is what records.jsonl has of this round."""
-    client = client_number(num_clients)
+    client = whole(0, num_clients - 1)
     own = row(
         client,
         _COST,
@@ -251,7 +257,7 @@ def check_record(fields_of_round: Any, round_num: int, num_clients: int) -> None
         optional(_SCORE),
         optional(_SCORE),
         number,
-        optional(row(number, number, each(number), least=2)),
+        optional(row(_share, _share, each(_share), least=2)),
         least=7,
     )
     fields(
@@ -264,10 +270,10 @@ def check_record(fields_of_round: Any, round_num: int, num_clients: int) -> None
             "part_tests": table(_SCORE),
             "server_valid": optional(_SCORE),
             "server_test": optional(_SCORE),
-            "confident": number,
-            "pseudo_label_acc": optional(number),
-            "helpers": table(each(client), key=client),
-            "seconds": number,
+            "confident": _share,
+            "pseudo_label_acc": optional(_share),
+            "helpers": table(each(client), key=_client_name(num_clients)),
+            "seconds": _positive,
             "dropped": optional(each(client)),
         },
         optional_names=("dropped",),

@@ -138,7 +138,7 @@ class WriteBehind:
                     del self._memory[client]
 
 
-_OURS = re.compile(r"\d+-\d+\.npy|\.\d+-\d+\.npy\.partial")
+_OURS = re.compile(r"[0-9]+-[0-9]+\.npy|\.[0-9]+-[0-9]+\.npy\.partial")
 
 
 def file_name(client: int, version: int) -> str:

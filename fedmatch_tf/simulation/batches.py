@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import zip_longest
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from fedmatch_tf.core.params import Params
 from fedmatch_tf.simulation.tasks import Step, TrainingError
 
 WITHOUT_LABELS = 100  # unlabelled examples in a batch of a client that has no labels though others do
+UNEVEN = 500  # unlabelled examples in a batch at most, where labels are dealt by a Dirichlet distribution
 LOWER_LR = "A lower --lr may help"
 
 
@@ -21,6 +23,8 @@ def batches(config: Config, data: ClientData) -> list[tuple[slice | None, slice 
 
     Labels-at-client: as many steps as there are labelled batches, over which the unlabelled examples are spread.
     When they are used up, the remaining steps have None. Clients without labels: unlabelled batches of a fixed size.
+    --alpha-labeled may leave a client one labelled batch beside thousands of unlabelled examples. There a batch has a
+    bound, and when the labels are used up, the remaining steps have None of them.
     """
     if data.labeled is None:
         usual = config.batch_size_client if config.scenario == "ls" else WITHOUT_LABELS
@@ -28,14 +32,16 @@ def batches(config: Config, data: ClientData) -> list[tuple[slice | None, slice 
         return [(None, rows) for rows in slices(len(data.unlabeled), size)]
     labeled = slices(len(data.labeled), config.batch_size_client)
     size = config.batch_size_unlabeled or math.ceil(len(data.unlabeled) / len(labeled))
+    if config.batch_size_unlabeled is None and config.alpha_labeled is not None and size > UNEVEN:
+        return list(zip_longest(labeled, all_slices(len(data.unlabeled), UNEVEN)))
     begins = [step * size for step in range(len(labeled))]
     unlabeled = [slice(begin, begin + size) if begin < len(data.unlabeled) else None for begin in begins]
     return list(zip(labeled, unlabeled))
 
 
 def slices(num_examples: int, batch_size: int) -> list[slice]:
-    """round(num_examples / batch_size) consecutive slices, at least one; what is beyond is left out."""
-    steps = max(1, round(num_examples / batch_size))
+    """round(num_examples / batch_size) consecutive slices, at least one of any examples; what is beyond is left out."""
+    steps = max(min(1, num_examples), round(num_examples / batch_size))
     return [slice(step * batch_size, (step + 1) * batch_size) for step in range(steps)]
 
 

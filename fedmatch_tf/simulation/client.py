@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,8 @@ class Client:
             received_probs = self._evaluation.predict(received.theta(self._config.l1_thres), data.unlabeled.x)
         networks.write(self._model, received)
         self._learner.begin_round()
-        at_hand = self._batches(task, data, helper_probs, received_probs)
+        rows = self._learner.chosen_rows(received_probs)
+        at_hand = self._batches(task, data, rows, helper_probs, received_probs)
         steps, labeled_acc = self._train(task, at_hand, labeled_acc_on)  # 15 to 20; 19 to 23
         trained = networks.read(self._model)
         check_result(trained, name_of(task))
@@ -74,6 +76,7 @@ class Client:
             scored=tuple(self._evaluation.score(one) for one in to_score) if task.score else (),
             theta=theta if splits and not task.score else None,
             labeled_acc=labeled_acc,
+            rows_left_out=0 if rows is None else (len(data.unlabeled) - len(rows)) * self._config.num_epochs_client,
         )
 
     def _send_back(self, client: int, trained: Params, received: Params, data: ClientData) -> Update:
@@ -119,10 +122,21 @@ class Client:
         return self._evaluation.accuracy(networks.read(self._model).theta(self._config.l1_thres), examples)
 
     def _batches(
-        self, task: ClientTask, data: ClientData, helper_probs: np.ndarray, received_probs: np.ndarray | None
+        self,
+        task: ClientTask,
+        data: ClientData,
+        rows: np.ndarray | None,
+        helper_probs: np.ndarray,
+        received_probs: np.ndarray | None,
     ) -> Iterator[Batch]:
+        """The round's batches, from the chosen rows of the unlabelled examples; partners are drawn from all of them."""
         config = self._config
         lr = tf.constant(task.lr, tf.float32)
+        everything, all_probs = data.unlabeled, received_probs
+        if rows is not None:
+            data = replace(data, unlabeled=Examples(everything.x[rows], everything.y[rows]))
+            helper_probs = helper_probs[:, rows]
+            received_probs = None if received_probs is None else received_probs[rows]
         pairs = batches(config, data)
         for epoch in range(config.num_epochs_client):
             for step, (labeled, unlabeled) in enumerate(pairs):
@@ -133,7 +147,7 @@ class Client:
                 seed = rng.integers(0, 2**31 - 1, 2, np.int32)
                 partners = None
                 if self._learner.uses_partners and x_unlabeled is not None:
-                    partners = rng.integers(0, len(data.unlabeled), len(x_unlabeled))
+                    partners = rng.integers(0, len(everything), len(x_unlabeled))
                 yield Batch(
                     x_labeled=x_labeled,
                     y_labeled=y_labeled,
@@ -144,8 +158,8 @@ class Client:
                     share_done=tf.constant(share_done(config, task.round_num, of_round)),
                     lr=lr,
                     received_probs=None if received_probs is None else received_probs[unlabeled or slice(0, 0)],
-                    x_partner=None if partners is None else data.unlabeled.x[partners],
-                    partner_probs=None if partners is None or received_probs is None else received_probs[partners],
+                    x_partner=None if partners is None else everything.x[partners],
+                    partner_probs=None if partners is None or all_probs is None else all_probs[partners],
                 )
 
 

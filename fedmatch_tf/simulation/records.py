@@ -60,7 +60,7 @@ def round_record(
 ) -> RoundRecord:
     """The record of a round with these results and scores; an update that did not arrive cost nothing."""
     steps = [step for result in results for step in result.steps]
-    rows = sum(step.num_rows for step in steps)
+    rows = sum(step.num_rows for step in steps) + sum(result.rows_left_out for result in results)
     confident = sum(len(step.confident_rows) for step in steps)
     return RoundRecord(
         round_num=round_num,

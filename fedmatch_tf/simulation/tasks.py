@@ -105,6 +105,7 @@ class ClientResult(NamedTuple):
     scored: tuple[EvalResult, ...] = ()  # of the model as trained
     theta: np.ndarray | None = None  # float32 [n]: of the model as trained, if others are to score it
     labeled_acc: LabeledAcc | None = None  # if it is measured
+    rows_left_out: int = 0  # unlabelled examples that were in no batch, as their labels were not sure; of all epochs
 
     @property
     def client(self) -> int:

@@ -8,8 +8,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from data.quiet import load_tensorflow
 from fedmatch_tf.backends import own_code
-from fedmatch_tf.backends.environment import check_keras, grow_memory, load_tensorflow
+from fedmatch_tf.backends.environment import check_keras, grow_memory
 from fedmatch_tf.config import Config, ConfigError
 from fedmatch_tf.core.params import Params
 from fedmatch_tf.runs import checkpoint, folders

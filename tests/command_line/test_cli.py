@@ -106,7 +106,9 @@ def test_help_has_the_defaults_of_the_task_and_model_that_are_given() -> None:
 
     plain, streaming = lines(), lines("--task", "ls-simb-fmnist", "--model=fedavg-uda")
     fixmatch = lines("--task=lc-biid-c10", "--model", "fedavg-fixmatch")
-    assert "communication rounds; default: by task --" in plain
+    assert "communication rounds; default: by task and profile --" in plain
+    assert "default: resnet9" not in plain, "profiles of the field have other networks"
+    assert "no inter-client consistency, so no helpers; has no effect here" in streaming
     assert "get no pseudo-label; default: by profile and model" in plain
     assert "clients in the federation; default: 10 --" in streaming
     assert "communication rounds; default: 100 --" in streaming
@@ -253,6 +255,24 @@ def test_a_signal_while_workers_start_ends_as_ctrl_c_does(number: signal.Signals
     assert "Interrupted." in errors
     assert "Traceback" not in errors
     assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_library_that_makes_an_error_of_an_interrupt_changes_nothing(number: signal.Signals, tmp_path: Path) -> None:
+    (tmp_path / "numpy.py").write_text(
+        f"import os, time\ntry:\n    os.kill(os.getpid(), {int(number)})\n    time.sleep(9)\n"
+        "except KeyboardInterrupt:\n    raise ImportError('half of it')\n"
+    )
+    command = [sys.executable, str(ROOT / "main.py"), "--work-type", "gen_data", "--task", "lc-biid-digits"]
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr.strip()) == (130, "Interrupted.")
 
 
 def test_nohup_is_heeded(tmp_path: Path) -> None:

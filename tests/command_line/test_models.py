@@ -146,6 +146,7 @@ def test_labelled_accuracy_is_recorded_for_baselines_alike(model: str, scenario:
         ("lc-biid-c10", {"model": "semifl"}, "semifl is for labels-at-server"),
         ("lc-biid-c10", {"model": "local-sl", "drop_rate": 0.5}, "sends nothing that could be lost"),
         ("ls-biid-c10", {"labeled_clients": 5}, "the server has all labels"),
+        ("lc-biid-c10", {"labeled_clients": 5, "model": "local-uda"}, "clients without labels would never learn"),
         ("lc-biid-c10", {"labeled_clients": 101}, "expected at most the 100 clients"),
         ("lc-biid-c10", {"num_clients": 1}, "nobody could help"),
         ("ls-biid-c10", {"num_epochs_server": 0}, "nobody would see a label"),

@@ -65,7 +65,7 @@ def test_one_command_trains_every_seed_and_tells_mean_and_deviation(
     assert [seed_of(folder) for folder in folders] == [1, 3]
     assert len(list((tmp_path / "outputs" / "logs").iterdir())) == 2
     final = [100 * json.loads((folder / "rounds.jsonl").read_text().splitlines()[-1])["test_acc"] for folder in folders]
-    assert "mean of 2 seeds     1, 3" in both.stdout
+    assert "mean of 2 seeds     (seeds 1, 3; " in both.stdout
     assert f"{statistics.mean(final):.2f} ± {statistics.stdev(final):.2f} % at the end" in both.stdout
 
 

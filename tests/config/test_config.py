@@ -120,9 +120,9 @@ def test_covid_has_ten_clients_of_five_labels_per_class_for_a_hundred_rounds() -
     assert make_config("ls-biid-covid").labels_per_class == 50
 
 
-def test_fixmatch_has_its_own_confidence_in_both_profiles() -> None:
-    for profile in PROFILES:
-        assert make_config("lc-biid-c10", model="fedavg-fixmatch", profile=profile).confidence == 0.85
+def test_fixmatch_has_its_own_confidence_unless_a_papers_settings_have_another() -> None:
+    for profile, confidence in (("official", 0.85), ("paper", 0.85), ("proxyfl", 0.85), ("semifl", 0.95)):
+        assert make_config("lc-biid-c10", model="fedavg-fixmatch", profile=profile).confidence == confidence
     assert make_config("lc-biid-c10", model="fedavg-uda").confidence == 0.75
 
 

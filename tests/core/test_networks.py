@@ -61,8 +61,8 @@ def test_wide_resnet_and_resnet8_have_the_size_of_their_papers() -> None:
     eight = networks.build_network("resnet8", (32, 32, 3), 10)
     shapes = networks.kernel_shapes(eight)
     assert len([shape for shape in shapes if shape[:2] == (3, 3)]) + 1 == 8  # convolutions, and the last layer
-    blocks = 2 * 2304 + (4608 + 9216 + 512) + (18432 + 36864 + 2048)
-    assert sum(int(np.prod(shape)) for shape in shapes) == 432 + blocks + 640
+    blocks = 2 * 36864 + (73728 + 147456 + 8192) + (294912 + 589824 + 32768)
+    assert sum(int(np.prod(shape)) for shape in shapes) == 1728 + blocks + 2560
 
 
 @pytest.mark.parametrize("arch", ["wrn28_2", "resnet8"])

@@ -166,6 +166,16 @@ def test_splits_of_other_classes_are_refused(tmp_path: Path) -> None:
         load_source("cinic10", str(folder))
 
 
+@pytest.mark.parametrize("damage", ["truncated", "empty", "text"])
+def test_a_damaged_image_of_cinic_10_is_refused_by_its_name(damage: str, tmp_path: Path) -> None:
+    folder = cinic(tmp_path / "cinic10")
+    image = folder / "valid" / "frog" / "1.png"
+    whole = image.read_bytes()
+    image.write_bytes({"truncated": whole[: len(whole) // 2], "empty": b"", "text": b"no image"}[damage])
+    with pytest.raises(DataError, match=r"frog/1\.png"):
+        load_source("cinic10", str(folder))
+
+
 @pytest.mark.parametrize("dataset", ["c100", "svhn", "cinic10"])
 def test_a_dataset_that_is_nowhere_says_what_to_put_where(dataset: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "_KERAS_NAMES", {})  # no attempt at a download

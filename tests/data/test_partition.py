@@ -272,7 +272,10 @@ def test_imbalanced_classes_are_drawn_from_the_legacy_generator_of_the_seed(seed
 def field_requests(draw: st.DrawFn) -> tuple[np.ndarray, PartitionSpec]:
     """Dirichlet, a few classes per client, a labelled share, labels at some clients: requests that can be met."""
     num_classes, num_clients = draw(st.integers(2, 12)), draw(st.integers(1, 8))
-    scenario, kind = draw(st.sampled_from(["lc", "ls"])), draw(st.sampled_from(["biid", "bdir", "bshard"]))
+    scenario, kind = (
+        draw(st.sampled_from(["lc", "ls"])),
+        draw(st.sampled_from(["biid", "bimb", "simb", "bdir", "bshard"])),
+    )
     at_clients = scenario == "lc"
     spec = PartitionSpec(
         scenario=scenario,
@@ -282,7 +285,7 @@ def field_requests(draw: st.DrawFn) -> tuple[np.ndarray, PartitionSpec]:
         labels_per_class=draw(st.integers(1, 4)),
         num_test=10,
         num_valid=10,
-        num_steps=1,
+        num_steps=3 if kind == "simb" else 1,
         image_size=32,
         seed=draw(st.integers(0, 2**32 - 1)),
         alpha=draw(st.sampled_from([0.5, 1.0, 50.0])) if kind == "bdir" else None,
@@ -317,7 +320,8 @@ def test_the_fields_partitions_lose_nobody_and_give_what_was_asked_for(
         assert np.ptp(holders, axis=0).max() <= 1
         assert np.ptp(np.sum(holders, axis=1)) <= num_classes
     assert np.sum(holders, axis=0).tolist() == wanted.tolist()
-    held = [np.bincount(labels[index], minlength=num_classes) for (index,) in partition.unlabeled]
+    assert {len(steps) for steps in partition.unlabeled} == {spec.num_steps}
+    held = [np.bincount(labels[np.concatenate(steps)], minlength=num_classes) for steps in partition.unlabeled]
     if spec.kind == "bdir":  # all of it is dealt
         assert np.sum([*held, *counts], axis=0).tolist() == left.tolist()
         assert min(count.sum() for count in held) >= 10
@@ -342,6 +346,43 @@ def test_shares_have_the_moments_of_a_dirichlet_distribution_for_every_client(al
     error = 5 * np.sqrt(variance / draws)
     assert np.abs(shares.mean(axis=0) - 1 / holders).max() < error, "whatever a client's number, its mean is the same"
     np.testing.assert_allclose(shares.var(axis=0), variance, rtol=0.15)
+
+
+def test_every_seed_and_every_class_has_a_draw_of_its_own() -> None:
+    """Over 400 seeds: of Dirichlet(1) over 4 clients, mean 1 / 4, variance (1 / 4)(3 / 4) / 5; classes independent."""
+    labels = np.arange(4000) % 4
+    spec = replace(SPEC, scenario="ls", kind="bdir", alpha=1.0, num_clients=4, num_test=0, num_valid=0)
+    shares = []
+    for seed in range(400):
+        made = make_partition(labels, replace(spec, seed=seed))
+        held = np.array([np.bincount(labels[index], minlength=4) for (index,) in made.unlabeled])
+        shares.append(held / held.sum(axis=0))
+    drawn = np.array(shares)  # [seeds, clients, classes]
+    variance = 0.25 * 0.75 / 5
+    assert np.abs(drawn.mean(axis=0) - 0.25).max() < 5 * np.sqrt(variance / 400)
+    np.testing.assert_allclose(drawn.var(axis=0), variance, rtol=0.35)
+    for client in range(4):
+        between = np.corrcoef(drawn[:, client].T)[~np.eye(4, dtype=bool)]
+        assert np.abs(between).max() < 5 / np.sqrt(400)
+
+
+def test_who_holds_labels_and_which_classes_depends_on_the_seed() -> None:
+    labels = np.arange(2000) % 10
+
+    def holders(seed: int) -> tuple[bool, ...]:
+        made = make_partition(labels, replace(SPEC, num_clients=8, labeled_clients=4, labels_per_class=1, seed=seed))
+        return tuple(len(index) > 0 for index in made.labeled)
+
+    def classes(seed: int) -> tuple[tuple[int, ...], ...]:
+        made = make_partition(labels, replace(SPEC, kind="bshard", classes_per_client=2, num_clients=8, seed=seed))
+        return tuple(tuple(np.unique(labels[index])) for (index,) in made.unlabeled)
+
+    def labelled(seed: int) -> tuple[int, ...]:
+        spec = replace(SPEC, num_clients=4, alpha_labeled=0.5, labeled_fraction=0.2, seed=seed)
+        return tuple(len(index) for index in make_partition(labels, spec).labeled)
+
+    for drawn in (holders, classes, labelled):
+        assert len({drawn(seed) for seed in range(8)}) > 4
 
 
 def test_classes_of_clients_in_a_case_worked_out_by_hand() -> None:

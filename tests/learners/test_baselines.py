@@ -240,26 +240,27 @@ def test_global_pseudo_labels_come_from_the_received_model_whatever_the_local_on
 
 def test_semifl_fixes_confident_labels_and_mixes_them_with_other_images() -> None:
     received, others = predictions(3), predictions(4)
-    kept = received.max(axis=1) >= 0.6
     partners = np.random.default_rng(5).permutation(X[UNLABELED])
     bench = Bench("semifl", "ls-biid-c10", confidence=0.6)
     ((_, terms),) = bench.run(labeled=False, received_probs=received, x_partner=partners, partner_probs=others)
     moved = bench.moved()
     share = float(mixture_share(tf.constant([1, 2], tf.int32)))
-    own, other = (np.eye(4, dtype=np.float32)[probs.argmax(axis=1)][kept] for probs in (received, others))
-    mixed = share * X[UNLABELED][kept].astype(np.float32) + (1 - share) * partners[kept].astype(np.float32)
+    own, other = (np.eye(4, dtype=np.float32)[probs.argmax(axis=1)] for probs in (received, others))
+    mixed = share * X[UNLABELED].astype(np.float32) + (1 - share) * partners.astype(np.float32)
 
     def loss() -> tf.Tensor:
-        fix = tf.reduce_mean(CE(own, bench.probs(X[UNLABELED][kept][:, ::-1])))
+        fix = tf.reduce_mean(CE(own, bench.probs(X[UNLABELED][:, ::-1])))
         probs = bench.probs(mixed)
         mix = share * tf.reduce_mean(CE(own, probs)) + (1 - share) * tf.reduce_mean(CE(other, probs))
         return fix + mix
 
     assert_step(bench, loss, float(terms.loss), moved)
-    bench = Bench("semifl", "ls-biid-c10", confidence=1.0)  # nobody is that sure
-    ((_, terms),) = bench.run(labeled=False, received_probs=received, x_partner=partners, partner_probs=others)
-    assert float(terms.loss) == 0.0
-    assert not bench.moved().any()
+    assert terms.kept.numpy().all()
+    sure = np.flatnonzero(received.max(axis=1) >= np.float32(0.6))
+    assert 0 < len(sure) < len(received)
+    chosen = bench.learner.chosen_rows(received)
+    assert chosen is not None
+    assert chosen.tolist() == sure.tolist()
 
 
 def test_a_mixtures_share_is_drawn_from_beta_075_075() -> None:

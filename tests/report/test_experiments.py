@@ -69,7 +69,20 @@ def test_a_setting_without_meaning_for_a_run_is_left_out_of_it_and_that_is_said(
     for config in local.configs:
         shares = config.model.startswith("local")
         assert (config.drop_rate, config.eval_clients) == ((0.0, "auto") if shares else (0.5, "valid"))
-        assert config.labeled_clients == (None if config.scenario == "ls" else 2)
+        no_labels = config.scenario == "ls" or config.model in ("local-uda", "local-fixmatch")
+        assert config.labeled_clients == (None if no_labels else 2)
+
+
+def test_a_setting_that_a_run_never_looks_at_is_left_out_of_it() -> None:
+    planned = reproduce.plan("alexnet", (1,), {"no_icc": True, "mu": 0.5})
+    assert {(config.model, config.no_icc) for config in planned.configs if config.no_icc} == {("fedmatch", True)}
+    assert {config.algorithm for config in planned.configs if config.mu == 0.5} == {"fedprox"}
+    assert planned.notes == [
+        "--no-icc is left out where it has no effect",
+        "--mu is left out where it has no effect",
+    ]
+    gpus = reproduce.plan("covid", (1,), {"gpu": (0, 1), "clients_per_gpu": 2})
+    assert {config.clients_per_gpu for config in gpus.configs} == {2}
 
 
 def test_the_time_left_learns_from_the_runs_that_are_done() -> None:

@@ -221,12 +221,13 @@ def test_groups_differ_in_settings_not_in_seed_or_machine(tmp_path: Path) -> Non
     write_run(tmp_path / "c", [0.5], no_icc=True)
     write_run(tmp_path / "d", [0.5], lr=0.01)
     write_run(tmp_path / "e", [0.5], model="fedavg-sl")
+    write_run(tmp_path / "f", [0.5], model="fedavg-sl", seed=2, mu=0.5, confidence=0.9)  # which it never looks at
     labels = {group.label: len(group.results) for group in groups_of(tmp_path)}
     assert labels == {
         "lc-biid-c10: fedmatch, lr 0.001": 2,
         "lc-biid-c10: fedmatch, lr 0.001, no-icc": 1,
         "lc-biid-c10: fedmatch, lr 0.01": 1,
-        "lc-biid-c10: fedavg-sl": 1,
+        "lc-biid-c10: fedavg-sl": 2,
     }
 
 
@@ -347,6 +348,7 @@ def test_all_rounds_of_all_runs_are_one_flat_table(tmp_path: Path) -> None:
         ("run2", "2", "0", "0.25"),
         ("run2", "2", "1", "0.5"),
     ]
+    assert {row["state"] for row in rows} == {"finished"}
     assert {row["s2c.sum"] for row in rows} == {"2.0", "1.0"}
     assert {row["pseudo_label_acc"] for row in rows} == {""}
     assert {row["clients"] for row in rows} == {"0 1"}
@@ -439,6 +441,9 @@ def test_rounds_without_a_value_leave_a_gap_and_a_single_one_is_a_point(tmp_path
     drawn, points = figure.axes[1].get_lines()[1:]
     np.testing.assert_array_equal(drawn.get_ydata(), [np.nan, 50, np.nan, np.nan, 100, 90])
     np.testing.assert_array_equal(points.get_xydata(), [[2, 50]])
+    alone = curve([line(0, 0.5)], "title").axes[0].get_lines()[1]
+    np.testing.assert_array_equal(alone.get_xydata(), [[1, 50]])
+    assert alone.get_marker() == "o", "a line of one point can't be seen"
     none = curve([line(number, 0.5) for number in range(3)], "title").axes[1]
     assert [text.get_text() for text in none.get_legend().get_texts()] == ["unlabelled rows with one"]
 

@@ -187,6 +187,8 @@ EDITS = [
     ("data", [[8, 8, 3], [1, 2]], r"about.data\[1\]\[0\]: expected a text, received 1"),
     ("data", [[8], ["a", "b"]], r"about.data\[0\]: expected a list of 3"),
     ("data", [[8, 8, 3], ["a"]], r"about.data\[1\]: expected at least two classes"),
+    ("data", [[2**20, 2**20, 3], ["a", "b"]], r"about.data\[0\]\[0\]: expected a whole number from 1 to 1024"),
+    ("format", None, "KeyError: 'format'"),
     ("best", [0, NAN], r"about.best\[1\]: expected a finite number"),
     ("extra", 1, "about: found a field 'extra' that there is not"),
     ("arrays.sigma", None, "expected an array sigma, found none"),
@@ -236,6 +238,9 @@ def test_an_edited_checkpoint_is_refused_and_nothing_is_changed(
         (("round_num",), 5, "round 1.round_num: expected a whole number from 0 to 0, received 5"),
         (("global_test",), None, "round 1.global_test: expected a list of 2"),
         (("seconds",), "long", "round 1.seconds: expected a finite number, received 'long'"),
+        (("seconds",), -5, "round 1.seconds: expected a number of 0 or greater, received -5"),
+        (("global_test",), [2.3, 1.5], r"round 1.global_test\[1\]: expected a share from 0 to 1, received 1.5"),
+        (("clients", 0, 0), "1", r"round 1.clients\[0\]\[0\]: expected a whole number from 0 to 1, received '1'"),
         (("more",), 1, "round 1: found a field 'more'"),
     ],
 )
@@ -258,6 +263,18 @@ def test_edited_records_with_a_right_checksum_are_refused(
     path.write_bytes(b"no json\n" + second + b"\n")
     rewrite(tmp_path / "state.npz", put("records", [len(path.read_bytes()), zlib.crc32(path.read_bytes())]))
     with pytest.raises(DataError, match="line 1: expected JSON"):
+        checkpoint.load(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"[1, 2]", b"no json", b'{"format": ' + b"9" * 5000 + b"}"])
+def test_what_is_sealed_and_no_table_was_edited(content: bytes, tmp_path: Path) -> None:
+    saved(tmp_path)
+    with np.load(tmp_path / "state.npz") as file:
+        arrays = {name: file[name] for name in file.files}
+    archive = io.BytesIO()
+    np.savez(archive, **{**arrays, "about": np.frombuffer(content, np.uint8)})
+    (tmp_path / "state.npz").write_bytes(checkpoint._sealed(archive))
+    with pytest.raises(DataError, match="It was edited, and can't be used"):
         checkpoint.load(tmp_path)
 
 

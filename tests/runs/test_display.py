@@ -77,6 +77,11 @@ def test_the_live_table_counts_the_clients_of_the_present_round() -> None:
     display.show(line(0, 0.5))
     assert "0/5 clients" in table(display)
     assert "chosen on test data" in table(display)
+    streaming = RoundDisplay(make_config("lc-simb-digits", num_rounds=20), quiet=True)
+    assert "1/10" in table(streaming)
+    for number in range(3):
+        streaming.show(line(number, 0.5))
+    assert "2/10" in table(streaming), "rounds 3 and 4 are of the second step"
 
 
 @pytest.mark.parametrize(
@@ -97,7 +102,7 @@ def test_an_accuracy_that_is_a_class_share_round_after_round_is_told_once(
     display.know_classes({"cat": 0.42, "dog": 0.58})
     for number, accuracy in enumerate(accuracies):
         display.show(line(number, accuracy))
-    notes = [text for text in shown(capsys) if "seems to predict one class for every image" in text]
+    notes = [text for text in shown(capsys) if "seems to predict one class for nearly every image" in text]
     assert len(notes) == told
 
 

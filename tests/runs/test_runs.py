@@ -513,6 +513,8 @@ def of_another_size(about: dict[str, Any], arrays: dict[str, Any]) -> None:
         (put("records", [2**50, 1]), "are not what was written"),
         (of_another_size, "clients: expected versions, sizes and learning rates"),
         (put("versions.numpy", "1\x1b[31m"), "numpy 1\\x1b[31m, now"),
+        (put("versions.numpy", "1" * 5000), "(5000 characters), now"),
+        (put("device_lrs", [0.1] * 9), "expected rates of"),
     ],
 )
 def test_an_edit_of_a_checkpoint_shows_no_traceback_and_changes_nothing(

@@ -48,6 +48,28 @@ def test_a_given_unlabelled_batch_size_wins_and_labelled_steps_go_on_when_nothin
     assert len(batches(ls, data(None, 90))) == 3
 
 
+def test_in_proxyfls_profile_every_unlabelled_example_is_in_a_batch_however_many_a_client_holds() -> None:
+    config = make_config("lc-bdir-c10", profile="proxyfl")
+    for number in (115, 2520, 8255):  # clients of Dirichlet 0.1 with 280 labels: 28 steps
+        parts = [part for _, part in batches(config, data(280, number))]
+        seen = np.concatenate([np.arange(number)[part] for part in parts if part is not None])
+        assert (len(parts), seen.tolist()) == (28, list(range(number)))
+
+
+def test_a_client_with_few_labels_beside_many_images_takes_more_steps_instead_of_a_huge_one() -> None:
+    config = make_config("lc-bdir-c10", profile="proxyfl", alpha_labeled=0.1)
+    pairs = batches(config, data(20, 1300))
+    assert rows([labeled for labeled, _ in pairs]) == [(0, 10), (10, 20), None]
+    assert rows([part for _, part in pairs]) == [(0, 500), (500, 1000), (1000, 1300)]
+    assert rows([part for _, part in batches(config, data(20, 900))]) == [(0, 450), (450, 900)]
+    even = make_config("lc-bdir-c10", profile="proxyfl")  # as the original has it: all labelled sets are equal
+    assert rows([part for _, part in batches(even, data(20, 1300))]) == [(0, 650), (650, 1300)]
+
+
+def test_a_client_without_a_confident_example_has_no_batch() -> None:
+    assert batches(make_config("ls-biid-c10", model="semifl"), data(None, 0)) == []
+
+
 def test_slices_round_half_to_even_as_the_original_does() -> None:
     assert [len(slices(n, 10)) for n in (4, 14, 15, 25, 26, 100)] == [1, 1, 2, 2, 3, 10]
 

@@ -33,6 +33,9 @@ class Recorder:
     def begin_round(self) -> None:
         self.begun = networks.read(self.bench.model).sigma.copy()
 
+    def chosen_rows(self, received_probs: Any) -> None:
+        """All."""
+
     def client_steps(self, batch: Any) -> list[Any]:
         self.batches.append(batch)
         good, bad = self.bench.good, self.bench.bad

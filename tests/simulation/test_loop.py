@@ -383,3 +383,50 @@ def test_rates_of_devices_go_on_where_they_were() -> None:
     assert lrs == [[client.lr for client in record.clients] for record, _ in whole]
     one = run(replace(DEVICES, lr_devices=1))[0]
     assert one[-1][1].device_lrs[0] in {min(state.device_lrs) for _, state in one}
+
+
+LOSSY = replace(LC, num_clients=4, num_rounds=6, drop_rate=0.5, num_helpers=2)
+
+
+def test_who_is_lost_is_neither_averaged_nor_kept_nor_counted_and_helps_nobody() -> None:
+    start, backend, store = (
+        server.initial_state(LOSSY, Params(*np.zeros((2, 3), np.float32))),
+        OneByOne(LOSSY),
+        MemoryStore(),
+    )
+    sigma, psi, known = 0, 0.0, set[int]()
+    for record, state in loop.run(LOSSY, start, backend, store):
+        lost = set(record.dropped or ())
+        there = [client for client in range(4) if client not in lost]
+        for client, helpers in record.helpers.items():
+            assert set(helpers) <= known - {client}, "only models that arrived are known"
+        for each in record.clients:
+            # sigma always moves; psi moves by the client's number, so client 0's never does
+            assert each.c2s.sigma == (0 if each.client in lost else 1)
+            assert each.c2s.psi == (0 if each.client in lost or each.client == 0 else 1)
+        known |= set(there)
+        if there:
+            sigma, psi = sigma + 1, psi + sum(there) / len(there)
+        np.testing.assert_allclose(state.params.sigma, sigma, rtol=1e-6)
+        np.testing.assert_allclose(state.params.psi, psi, rtol=1e-6)
+        assert set(state.embeddings) == known
+        assert {client for client in range(4) if store.get(client) is not None} == known
+        for client in there:
+            held = store.get(client)
+            assert held is not None
+            np.testing.assert_array_equal(held.params.sigma, [sigma] * 3)
+    assert any(len(record.helpers) for record, _ in run(LOSSY)[0])
+    gone = [record.dropped for record, _ in run(LOSSY)[0]]
+    assert any(gone)
+    assert any(lost is not None and 0 < len(lost) < 4 for lost in gone), "with this seed"
+
+
+def test_a_run_that_loses_updates_goes_on_as_if_it_had_not_stopped() -> None:
+    whole, _ = run(LOSSY)
+    store = MemoryStore()
+    start = server.initial_state(LOSSY, Params(*np.zeros((2, 3), np.float32)))
+    first = list(loop.run(replace(LOSSY, num_rounds=3), start, Arithmetic(LOSSY), store))
+    rest = list(loop.run(LOSSY, first[-1][1], Arithmetic(LOSSY), store))
+    for (one, state), (other, again) in zip(whole, (*first, *rest)):
+        assert one._replace(seconds=0) == other._replace(seconds=0)
+        np.testing.assert_array_equal(state.params.psi, again.params.psi)

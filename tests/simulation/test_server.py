@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from fedmatch_tf.algorithms.algorithm import Update
+from fedmatch_tf.algorithms.algorithm import Update, make_algorithm
 from fedmatch_tf.config import make_config
 from fedmatch_tf.core import schedule
 from fedmatch_tf.core.params import Params
@@ -81,3 +82,14 @@ def test_updates_are_lost_at_the_rate_that_was_asked_for_and_always_the_same_one
     assert {result.client for result in some} == kept[7] & set(range(40, 60))
     assert server.arrived(CONFIG, 0, everyone) == everyone
     assert server.lost(CONFIG, everyone, everyone) is None
+
+
+@pytest.mark.parametrize("model", ["fedmatch", "fedavg-sl", "fedprox-sl", "semifl"])
+def test_a_round_whose_updates_are_all_lost_changes_nothing_but_the_count(model: str) -> None:
+    config = make_config("ls-biid-c10", model=model, drop_rate=0.5)
+    start = server.initial_state(config, Params(np.array([1, 2], np.float32), np.array([3, 4], np.float32)))
+    start = start._replace(embeddings={7: np.array([0.5, 0.5], np.float32)})
+    after = server.aggregate(make_algorithm(config), start, [])
+    assert after == start._replace(rounds_done=1)
+    assert after.params is start.params
+    assert list(after.embeddings) == [7], "who was lost can't help anybody"

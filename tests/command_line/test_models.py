@@ -181,6 +181,13 @@ def test_one_client_alone_may_train_without_helpers() -> None:
     assert make_config("lc-biid-c10", num_clients=1, model="fedavg-uda").clients_per_round == 1
 
 
+def documented_code(section: str) -> list[str]:
+    """The blocks of Python in that section of docs/METHODS.md."""
+    sections = (ROOT / "docs" / "METHODS.md").read_text().split("\n## ")
+    (text,) = [each for each in sections if each.startswith(f"{section}\n")]
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
 @pytest.fixture(scope="module")
 def extended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     """A copy of the project with what docs/METHODS.md adds to it."""
@@ -188,8 +195,8 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     for name in ("main.py", "parser.py", "data", "fedmatch_tf", "tests"):
         source = ROOT / name
         (shutil.copytree if source.is_dir() else shutil.copy)(source, folder / name)
-    page = (ROOT / "docs" / "METHODS.md").read_text()
-    learner, learner_entry, algorithm, algorithm_entry, _ = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    learner, learner_entry = documented_code("Your own learner")
+    algorithm, algorithm_entry = documented_code("Your own algorithm")
     (folder / "fedmatch_tf" / "learners" / "entropy.py").write_text(learner)
     (folder / "fedmatch_tf" / "algorithms" / "fedavgm.py").write_text(algorithm)
     models = folder / "fedmatch_tf" / "config" / "models.py"
@@ -221,7 +228,7 @@ def test_the_documented_algorithm_remembers_its_momentum_when_a_run_goes_on(exte
 
 
 def test_the_documented_algorithm_adds_nine_tenths_of_its_last_step() -> None:
-    code = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "METHODS.md").read_text(), re.DOTALL)[2]
+    code, _ = documented_code("Your own algorithm")
     names: dict[str, Any] = {"__name__": "fedavgm"}
     exec(compile(code, "docs/METHODS.md", "exec"), names)
     algorithm = names["FedAvgM"](make_config("lc-biid-c10", model="fedavg-sl"))
@@ -244,7 +251,7 @@ def test_the_documented_algorithm_adds_nine_tenths_of_its_last_step() -> None:
 
 def own_network(cwd: Path) -> tuple[str, ...]:
     """The documented network in that directory, and the flags of a run with it."""
-    code = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "METHODS.md").read_text(), re.DOTALL)[4]
+    (code,) = documented_code("Your own network")
     (cwd / "mynet.py").write_text(code)
     x, y = made_up_images(150, num_classes=5, size=20)
     save_npz(cwd / "own.npz", x, y)

@@ -19,6 +19,11 @@ from tests.command_server import CommandServer
 
 set_variables()
 
+# Tests that were started in the background (nohup, &) would hand on to their commands that these are ignored.
+for _number, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _usual)
+
 ROOT = Path(__file__).resolve().parent.parent
 ORIGINAL = ROOT / "tests" / "original"  # what the original computed
 SHARED = ROOT.parent / "shared"

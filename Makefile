@@ -44,7 +44,7 @@ bench: $(VENV)/.run
 	$(PY) -m benchmarks.round --arch alexnet --task lc-biid-c10 --rounds 3 --together 3 --part 1
 	$(PY) -m benchmarks.round --arch alexnet --task ls-biid-c10 --rounds 3 --together 3 --part 1
 	$(PY) -m benchmarks.workers --arch alexnet
-	$(PY) -m benchmarks.workers --arch resnet9 --lr-signal server --rounds 2
+	$(PY) -m benchmarks.workers --arch resnet9 --lr-signal server --rounds 1
 	$(PY) -m benchmarks.startup
 	$(PY) -m benchmarks.memory
 	$(PY) -m benchmarks.evaluation

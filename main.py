@@ -218,7 +218,9 @@ def reproduce(command: Command, progress: Progress) -> int:
         print(reproduction.list_experiments(seeds, command.given))
     elif command.dry_run:
         planned = reproduction.plan(name, seeds, command.given)
-        for note in planned.notes:
+        done = reproduction.num_done(name, planned.configs)
+        notes = [*planned.notes, *([f"{done} of these {len(planned.configs)} runs are done"] if done else [])]
+        for note in notes:
             print(f"{short_program()}: note: {note}", file=sys.stderr)
         for config in planned.configs:
             print(reproduction.command(config))

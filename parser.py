@@ -342,5 +342,6 @@ def _refuse_unknown(parser: argparse.ArgumentParser, arguments: Sequence[str]) -
     for argument in arguments:
         name = argument.split("=")[0]
         if name.startswith("--") and name != "--" and name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
+            longer = [option for option in known if option.endswith(f"-{name[2:]}")]  # --rounds: --num-rounds
+            close = longer or difflib.get_close_matches(name, known, n=1)
             parser.error(f"{name}: expected a known flag" + (f"; did you mean {close[0]}?" if close else ""))

@@ -51,6 +51,10 @@ def read_original(folder: Path) -> Original:
 
     A curve may say by `options` what it is of; if it doesn't, any run is compared with it.
     """
+    if not folder.exists():
+        raise DataError(
+            f"--official: expected the original's log folder, or a file with a curve of it; found no {folder}"
+        )
     if folder.is_file():
         curve = _load(folder)
         return _original(folder, _options(curve, folder), curve, curve, {})

@@ -21,7 +21,7 @@ from fedmatch_tf.report.experiments import EVIDENCE, EXPERIMENTS, FIELD_EVIDENCE
 from fedmatch_tf.report.field import published
 from fedmatch_tf.report.paper import reported
 from fedmatch_tf.report.results import ROUNDS_GZ, Result
-from fedmatch_tf.report.summary import returning_cost
+from fedmatch_tf.report.summary import best_validated, returning_cost
 from fedmatch_tf.report.tables import Cell, Table, markdown, table_of
 from fedmatch_tf.runs.atomic import replacing, write_text
 
@@ -93,8 +93,8 @@ def rows(item: str, root: Path = ROOT) -> list[Row]:
     return [Row(config, find(config, root)) for config in configs(item, (1,), {})]
 
 
-def write_page(root: Path = ROOT) -> Path:
-    """Writes docs/RESULTS.md, its part of docs/FIELD.md and all figures; returns the page's path."""
+def write_pages(root: Path = ROOT) -> None:
+    """Writes docs/RESULTS.md, its part of docs/FIELD.md and all figures."""
     (root / FIGURES).mkdir(parents=True, exist_ok=True)
     for item in (*EVIDENCE, *FIELD_EVIDENCE):
         runs = [row for row in rows(item, root) if row.record is not None]
@@ -104,7 +104,11 @@ def write_page(root: Path = ROOT) -> Path:
     write_text(root / PAGE, page(root))
     if (root / FIELD_PAGE).is_file():
         write_text(root / FIELD_PAGE, field_page(root))
-    return root / PAGE
+
+
+def page_of(experiment: str, root: Path = ROOT) -> Path:
+    """The page that shows the runs of this experiment."""
+    return root / (FIELD_PAGE if experiment in ("field", *FIELD_EVIDENCE) else PAGE)
 
 
 LEAD = f"""# Results
@@ -168,13 +172,14 @@ def _cells(item: str, config: Config, record: Result) -> dict[str, Cell]:
     """A row of an item's table."""
     lines, paper = record.lines, reported(record.settings)
     accuracies = [100 * line[_measure(record)] for line in lines]
-    returning = returning_cost(lines)
+    returning, validated = returning_cost(lines), best_validated(lines)
     cells: dict[str, Cell] = {
         "task": config.task,
         "model": _model(item, config),
         "seed": str(config.seed),
         "accuracy (%)": f"{accuracies[-1]:.2f}" + (" local" if paper is not None and paper.local else ""),
         "last ten": f"{_mean(accuracies[-10:]):.2f}",
+        "at the lowest validation loss": "" if validated is None else f"{100 * validated['test_acc']:.2f}",
         "paper": "",
         "difference": "",
         "S2C": f"{100 * _mean([line['s2c']['sum'] for line in lines]):.0f}",

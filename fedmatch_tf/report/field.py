@@ -109,7 +109,7 @@ _ALL = tuple(_cells())
 def published(settings: Mapping[str, Any]) -> list[Published]:
     """What papers report for a run's data and clients, for its own model first; nothing unless it has their profile.
 
-    The network and how it is trained may differ: `not_theirs` has that.
+    The network and how it is trained may differ: `unlike_profile` has some of that.
     """
     profile = settings["profile"]
     scenario, kind, dataset = settings["task"].split("-")
@@ -132,6 +132,9 @@ def published(settings: Mapping[str, Any]) -> list[Published]:
     return sorted(found, key=lambda value: value.model != settings["model"])
 
 
-def not_theirs(config: Config) -> str:
-    """How a run's settings differ from its profile's, data and clients aside, in a few words; empty if they don't."""
+def unlike_profile(config: Config) -> str:
+    """How a run's settings differ from its profile's, data and clients aside, in a few words; empty if they don't.
+
+    What of a paper the profile itself does not have is in docs/FIELD.md.
+    """
     return ", ".join(setting_words(config, _MATCHED))

@@ -8,7 +8,7 @@ from pathlib import Path
 from fedmatch_tf.config import Config
 from fedmatch_tf.report.confusions import Confusion, read_confusion
 from fedmatch_tf.report.evidence import beside
-from fedmatch_tf.report.field import not_theirs, published
+from fedmatch_tf.report.field import published, unlike_profile
 from fedmatch_tf.report.paper import other_settings, reported
 from fedmatch_tf.report.results import FINISHED, read
 from fedmatch_tf.report.summary import best_validated, returning_cost
@@ -21,8 +21,11 @@ def _published(config: Config) -> list[tuple[str, str]]:
     if not found:
         return []
     text = ", ".join(f"{value.model} {value.accuracy:g} %" for value in found)
-    others = not_theirs(config)
-    return [("published", f"{text} ({found[0].where})"), *([("not theirs", others)] if others else [])]
+    others = unlike_profile(config)
+    return [
+        ("published", f"{text} ({found[0].where})"),
+        *([(f"unlike profile {config.profile}", others)] if others else []),
+    ]
 
 
 def _size(num_bytes: float) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedmatch_tf.config import Config
 from fedmatch_tf.report.confusions import Confusion
-from fedmatch_tf.report.field import not_theirs, published
+from fedmatch_tf.report.field import published, unlike_profile
 from fedmatch_tf.report.names import file_name
 from fedmatch_tf.report.results import Result
 from fedmatch_tf.report.summary import Mean, Summary
@@ -70,7 +70,7 @@ def accuracy_table(task: str, summaries: Sequence[Summary]) -> Table:
             "published (%)": _published(settings),
             "note": _note(summary.confusions),
             "settings that are not the paper's": summary.other_settings if summary.paper else "",
-            "settings that are not theirs": not_theirs(Config(**settings)) if published(settings) else "",
+            "differs from their profile here": unlike_profile(Config(**settings)) if published(settings) else "",
         }
         for summary, settings in ((each, each.group.settings) for each in summaries)
     ]

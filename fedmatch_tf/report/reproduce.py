@@ -82,6 +82,16 @@ def _shipped_or_run(config: Config) -> results.Result | None:
     return evidence.find(config) or find_run(config)
 
 
+def _finder(name: str) -> Callable[[Config], results.Result | None]:
+    """Where the runs of this experiment are looked up."""
+    return _shipped_or_run if ships(name) else find_run
+
+
+def num_done(name: str, runs: Sequence[Config]) -> int:
+    """How many of an experiment's runs need not be done again."""
+    return sum(map(_is_done, map(_finder(name), runs)))
+
+
 def _is_done(result: results.Result | None) -> bool:
     return result is not None and result.state == results.FINISHED
 
@@ -95,21 +105,22 @@ def _usable(result: results.Result) -> bool:
 def reproduce(name: str, seeds: Sequence[int], given: Mapping[str, Any], quiet: bool, progress: Progress) -> Path:
     """Does the runs that are not done yet, goes on with those that were broken off, then reports on all.
 
-    Of the evidence, records in results/ are done already; new ones are added, and docs/RESULTS.md is made from them.
+    Of the evidence, records in results/ are done already; new ones are added, and the pages are made from them.
     """
     runs, notes = plan(name, seeds, given)
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
     if ships(name):
         evidence.check_root()
-    folders = []
+    folders, find = [], _finder(name)
     how = {name: value for name, value in given.items() if name in MAY_CHANGE and name not in INPUT_PATHS}
-    for config, folder in do_all(runs, how, quiet, progress, _shipped_or_run if ships(name) else find_run):
+    for config, folder in do_all(runs, how, quiet, progress, find):
         folders.append(folder)
         if ships(name) and evidence.find(config) is None:
             evidence.keep(Path(folder), config)
     if ships(name):
-        return evidence.write_page()
+        evidence.write_pages()
+        return evidence.page_of(name)
     return report(_literal(folders), Path(runs[0].output_path))
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from data.errors import DataError
 from data.manifest import fingerprint
 from fedmatch_tf.backends.choose import check_backend, decide, make_worker, open_backend
-from fedmatch_tf.config import Config, ConfigError
+from fedmatch_tf.config import Config, ConfigError, flag
 from fedmatch_tf.config.resume import with_absolute_paths
 from fedmatch_tf.runs import checkpoint, folders
 from fedmatch_tf.runs.atomic import replacing, write_text
@@ -72,6 +72,7 @@ def train(config: Config, watch: Watch, worker: MakeWorker = make_worker) -> Pat
     check_backend(config)
     check_installed(config)
     _check_output(Path(config.output_path))
+    _check_inputs(config)
     config, note = beside_others(config, watch.progress)
     display = RoundDisplay(config, watch.quiet, logger=watch.logger)
     if note:
@@ -229,6 +230,13 @@ def _check_output(path: Path) -> None:
     nearest = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK):
         raise ConfigError(f"--output-path: expected a folder that can be written to, received {path}")
+
+
+def _check_inputs(config: Config) -> None:
+    """Raises now what a worker would raise once partitions are written and TensorFlow is started."""
+    for name, path in (("init_weights", config.init_weights), ("probe_image", config.probe_image)):
+        if path is not None and not Path(path).is_file():
+            raise DataError(f"{flag(name)}: expected a file, found none at {path}")
 
 
 def _check_partitions(run: Run, progress: Progress) -> None:

@@ -157,6 +157,7 @@ def test_gen_data_imports_no_tensorflow(tmp_path: Path) -> None:
         ("--task lc-biid-c10 --num-clients many", "--num-clients: expected a whole number, received 'many'"),
         ("--task lc-biid-c10 --num-clients -3", "--num-clients: expected a whole number greater than 0, received -3"),
         ("--task lc-biid-c10 --num-client 3", "did you mean --num-clients?"),
+        ("--task lc-biid-c10 --rounds 3", "did you mean --num-rounds?"),
         ("--task lc-biid-c10 --lr", "--lr: expected one argument"),
         ("--task lc-biid-c10 --model fedsgd", "--model: expected one of fedmatch"),
         ("--task lc-biid-c10 --ray-address auto", "--ray-address: is for --backend ray, received --backend process"),

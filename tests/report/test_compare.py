@@ -147,7 +147,7 @@ def test_the_command_says_what_is_missing(tmp_path: Path) -> None:
     write_run(tmp_path / "logs" / "run", [0.12, 0.3])
     assert_refused(run_main("--work-type=compare", "--runs", "logs/*", cwd=tmp_path), "--official: expected")
     result = run_main("--work-type=compare", "--runs", "logs/*", "--official", "nowhere", cwd=tmp_path)
-    assert_refused(result, "expected the original's log folder with server.txt")
+    assert_refused(result, "expected the original's log folder, or a file with a curve of it; found no nowhere")
     assert not (tmp_path / "outputs").exists()
 
 

@@ -75,7 +75,9 @@ def test_the_page_has_a_table_and_a_figure_of_what_was_run_and_lists_the_rest(tm
         evidence.keep(run, config, tmp_path)
     (tmp_path / "docs").mkdir()
     (tmp_path / "results" / "results-alexnet.md").write_text("A remark.\n")
-    page = evidence.write_page(tmp_path).read_text()
+    evidence.write_pages(tmp_path)
+    page = evidence.page_of("evidence", tmp_path).read_text()
+    assert evidence.page_of("field-server", tmp_path).name == evidence.page_of("field", tmp_path).name == "FIELD.md"
     rows = [line for line in page.splitlines() if line.startswith("| lc-biid-c10")]
     assert [row.split(" | ")[1] for row in rows] == ["fedmatch", "fedavg-sl", "fedmatch"]  # two items have it
     # 40 - 41.67, the paper's; the mean of five times 30 and five times 40.

@@ -114,6 +114,12 @@ def test_a_dry_run_prints_commands_that_make_the_same_runs(name: str) -> None:
         assert parse(words[2:]).config == config
 
 
+def test_a_dry_run_says_how_many_runs_are_done() -> None:
+    runs = reproduce.plan("field-server", (1,), {}).configs
+    assert reproduce.num_done("field-server", runs) == 2, "both ship with the code"
+    assert reproduce.num_done("batch", runs) == 0, "records are for the experiments that they belong to"
+
+
 def test_a_run_is_found_again_by_what_it_is(tmp_path: Path) -> None:
     config = make_config("lc-biid-c10", num_rounds=3, output_path=str(tmp_path), seed=2)
     assert reproduce.find_run(config) is None

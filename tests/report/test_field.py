@@ -10,7 +10,7 @@ import pytest
 
 from fedmatch_tf.config import make_config
 from fedmatch_tf.report.build import report
-from fedmatch_tf.report.field import not_theirs, published
+from fedmatch_tf.report.field import published, unlike_profile
 from fedmatch_tf.report.summary import full_bytes, returning_cost
 from tests.report.test_report import line, write_run
 
@@ -76,11 +76,11 @@ def test_the_profiles_have_the_papers_settings() -> None:
 
 def test_what_is_not_as_a_paper_has_it_is_told_beside_its_value() -> None:
     theirs = make_config("lc-bdir-c10", profile="proxyfl", alpha=1.0, seed=2)
-    assert not_theirs(theirs) == ""
+    assert unlike_profile(theirs) == ""
     ours = make_config("lc-bdir-c10", profile="proxyfl", alpha=1.0, arch="alexnet", num_rounds=60)
-    assert sorted(not_theirs(ours).split(", ")) == ["arch alexnet", "num-rounds 60"]
+    assert sorted(unlike_profile(ours).split(", ")) == ["arch alexnet", "num-rounds 60"]
     dealt = make_config("lc-bdir-c10", profile="proxyfl", alpha_labeled=0.1)
-    assert not_theirs(dealt) == "alpha-labeled 0.1"
+    assert unlike_profile(dealt) == "alpha-labeled 0.1"
     assert published(dataclasses.asdict(dealt)) == published(
         dataclasses.asdict(make_config("lc-bdir-c10", profile="proxyfl"))
     )

@@ -328,6 +328,15 @@ def test_a_refused_input_exits_with_2_and_leaves_no_run(source: Path, tmp_path: 
     assert not (tmp_path / "outputs").exists()
 
 
+@pytest.mark.parametrize("name", ["init-weights", "probe-image"])
+def test_an_input_that_is_not_there_is_refused_before_anything_is_made(
+    name: str, source: Path, tmp_path: Path, commands: CommandServer
+) -> None:
+    result = train(source, tmp_path, f"--{name}=absent", run=commands.run)
+    assert_refused(result, f"--{name}: expected a file, found none at ")
+    assert not (tmp_path / "datasets").exists()
+
+
 def test_a_loss_that_explodes_stops_the_run_with_its_state_saved(
     source: Path, tmp_path: Path, commands: CommandServer
 ) -> None:

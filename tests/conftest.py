@@ -35,6 +35,7 @@ needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="real data are not
 LONG = (
     "test_ray.py",
     "test_runs.py",
+    "test_damaged_runs.py",
     "test_models.py",
     "test_fidelity.py",
     "test_training.py",

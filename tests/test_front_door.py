@@ -12,7 +12,7 @@ import pytest
 
 import fedmatch_tf as fm
 from tests.conftest import ROOT
-from tests.report.test_report import line, write_run
+from tests.report.made_up_runs import line, write_run
 
 
 def python(script: str, cwd: Path) -> subprocess.CompletedProcess[str]:

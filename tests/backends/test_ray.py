@@ -31,7 +31,7 @@ from fedmatch_tf.config import Config, ConfigError, make_config
 from fedmatch_tf.runs.partition_folder import ensure_partitions
 from fedmatch_tf.simulation.tasks import InitTask
 from tests.conftest import kill, session
-from tests.runs.test_runs import SETTINGS, content, finish, run, start, wait_for, wait_for_line
+from tests.runs.stand_in_run import SETTINGS, content, finish, run, start, wait_for, wait_for_line
 
 ROUND_2 = "fault-1-3"  # client 3 takes part in the second round
 RAY = Path(sys.executable).with_name("ray")

@@ -17,7 +17,7 @@ from fedmatch_tf.report import results
 from fedmatch_tf.report.compare import compare, not_comparable, read_original, settings_table, verdicts
 from fedmatch_tf.report.tables import comma_separated
 from tests.conftest import ORIGINAL, ROOT, assert_refused, run_main
-from tests.report.test_report import write_run
+from tests.report.made_up_runs import write_run
 
 
 def write_original(folder: Path, accuracies: list[float], **options: Any) -> Path:

@@ -14,7 +14,7 @@ import pytest
 
 from fedmatch_tf.report import plots, results, tables
 from tests.conftest import ROOT, run_main
-from tests.report.test_report import write_run
+from tests.report.made_up_runs import write_run
 
 
 def test_of_many_classes_those_with_the_most_mistakes_are_drawn() -> None:

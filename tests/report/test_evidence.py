@@ -13,7 +13,7 @@ from fedmatch_tf.report import evidence, results
 from fedmatch_tf.report.build import report
 from fedmatch_tf.report.experiments import EVIDENCE, configs
 from tests.conftest import ROOT
-from tests.report.test_report import write_run
+from tests.report.made_up_runs import write_run
 
 CONFIG = make_config("lc-biid-c10", arch="alexnet", profile="paper", num_rounds=3, output_path="/somewhere/else")
 

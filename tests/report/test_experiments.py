@@ -20,7 +20,7 @@ from fedmatch_tf.report.time_left import TimeLeft
 from parser import parse
 from tests.command_server import CommandServer
 from tests.conftest import ROOT, assert_refused, made_up_images, run_main, save_npz
-from tests.report.test_report import write_run
+from tests.report.made_up_runs import write_run
 
 
 def test_tables_have_all_their_models_tasks_and_seeds() -> None:

@@ -12,7 +12,7 @@ from fedmatch_tf.config import make_config
 from fedmatch_tf.report.build import report
 from fedmatch_tf.report.field import published, unlike_profile
 from fedmatch_tf.report.summary import full_bytes, returning_cost
-from tests.report.test_report import line, write_run
+from tests.report.made_up_runs import line, write_run
 
 
 def values(task: str, **given: Any) -> dict[str, float]:

@@ -3,11 +3,18 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install -qq --disable-pip-version-check
 
-VERSION := import sys; print(sys.version)
+# PYTHON=... is the Python of $(VENV); clean and test-current don't use that folder.
 ifneq ($(PYTHON),)
+ifeq ($(filter clean test-current,$(MAKECMDGOALS)),)
+VERSION := import sys; print(sys.version)
+GIVEN := $(shell $(PYTHON) -c "$(VERSION)")
+ifeq ($(GIVEN),)
+$(error PYTHON=$(PYTHON) does not start)
+endif
 ifneq ($(wildcard $(PY)),)
-ifneq ($(shell $(PYTHON) -c "$(VERSION)"),$(shell $(PY) -c "$(VERSION)"))
+ifneq ($(GIVEN),$(shell $(PY) -c "$(VERSION)"))
 $(error $(VENV) has another Python than PYTHON=$(PYTHON). Remove $(VENV), or name another folder: VENV=.venv-other)
+endif
 endif
 endif
 endif

@@ -219,7 +219,7 @@ def reproduce(command: Command, progress: Progress) -> int:
     elif command.dry_run:
         planned = reproduction.plan(name, seeds, command.given)
         done = reproduction.num_done(name, planned.configs)
-        notes = [*planned.notes, *([f"{done} of these {len(planned.configs)} runs are done"] if done else [])]
+        notes = [*planned.notes, *([f"done already: {done} of {len(planned.configs)} runs"] if done else [])]
         for note in notes:
             print(f"{short_program()}: note: {note}", file=sys.stderr)
         for config in planned.configs:

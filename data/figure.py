@@ -100,7 +100,7 @@ def _streaming_figure(manifest: Manifest) -> Figure:
 
 def _other_sets(axis: Axes, manifest: Manifest) -> None:
     some = manifest.spec.labeled_clients
-    at_clients = "all clients" if some is None else f"{some} clients"
+    at_clients = "all clients" if some is None else "1 client" if some == 1 else f"{some} clients"
     owner = at_clients if manifest.spec.scenario == "lc" else "server"
     sets = np.array([_counts(manifest, role).sum(axis=0) for role in ("labeled", "valid", "test")])
     sizes = sets.sum(axis=1)
@@ -121,7 +121,7 @@ def _stack(axis: Axes, heights: np.ndarray, manifest: Manifest) -> None:
         bars = [[(x - half, a), (x + half, a), (x + half, b), (x - half, b)] for x, (a, b) in enumerate(zip(low, high))]
         axis.add_collection(PolyCollection(bars, facecolors=[colors[label]], label=_plain(name)))
     axis.set(xlim=(-0.6, len(heights) - 0.4), ylim=(0, 1.04 * top.max()))
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axis.spines[["top", "right"]].set_visible(False)
 
 

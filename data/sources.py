@@ -212,9 +212,9 @@ def _finished(dataset: str, raw: Raw, image_size: int, own: bool, progress: Prog
     published = KNOWN_CHECKSUMS.get(dataset)
     official = raw.published if published is None else checksum == published
     if official is False and not own:
-        known = "by the checksums of its files" if published is None else f"sha256 of its content {published}"
+        identified = "by the checksums of its files" if published is None else f"sha256 of its content {published}"
         raise DataError(
-            f"expected the published {FILE_NAMES[dataset]} ({known}), received content of sha256 {checksum}: "
+            f"expected the published {FILE_NAMES[dataset]} ({identified}), received content of sha256 {checksum}: "
             f"the {raw.origin} are damaged. Delete them, or give another copy by --source"
         )
     num_classes = int(raw.y.max()) + 1

@@ -16,6 +16,7 @@ from fedmatch_tf.config import Config, ConfigError, changed_settings, flag, make
 from fedmatch_tf.config.resume import OF_MACHINE
 from fedmatch_tf.report import page, plots, results, style
 from fedmatch_tf.report.names import file_name
+from fedmatch_tf.report.paper import ONLY_WATCHES
 from fedmatch_tf.report.results import Result
 from fedmatch_tf.report.tables import Cell, Table, Value
 
@@ -49,7 +50,7 @@ TOLERANCE = {"accuracy (%)": 3.0, "loss": 0.15, "S2C": 10.0, "C2S": 5.0}  # cost
 def read_original(folder: Path) -> Original:
     """The original's log folder; or a file with a curve of it: `aggr_acc`, `aggr_lss`, `s2c` and `c2s` alone.
 
-    A curve may say by `options` what it is of; if it doesn't, any run is compared with it.
+    A curve may say by `options` what it is of; if it doesn't, runs of any task and model are compared with it.
     """
     if not folder.exists():
         raise DataError(
@@ -175,7 +176,11 @@ def compare(patterns: Sequence[str], official: Path, output: Path) -> Path:
         tables.append(Table("not-compared", "Not compared", ["run", "reason"], left_out))
     partial = [f"{result.name} ({result.remark})" for result in ours if result.state != results.FINISHED]
     warning = f" Not finished: {', '.join(partial)}." if partial else ""
-    warning += "" if theirs.options else " The original's file does not say what it is of, so every run is compared."
+    warning += (
+        ""
+        if theirs.options
+        else " The original's file does not say what it is of, so runs of any task and model are compared."
+    )
     lead = (
         f"{len(ours)} of our runs beside {printable(theirs.folder)} ({len(theirs.accuracy)} rounds). Verdicts are on "
         f"means over the rounds that both have; costs are in per cent of one parameter set. The original does not fix "
@@ -275,7 +280,8 @@ def settings_table(result: Result, theirs: Original) -> Table:
         if not _equal(mine, other) or (paper not in ("", mine) and name not in ("model", "arch", "seed")):
             rows.append([name.replace("_", "-"), str(paper), _shown(other), str(mine)])
     for name, mine in changed_settings(Config(**{**result.settings, "profile": "official"})).items():
-        if name not in (*COMPARED, *OF_MACHINE):
+        is_said = name in COMPARED and theirs.options.get(settings()[name].original or name) is not None
+        if not is_said and name not in OF_MACHINE | ONLY_WATCHES:
             paper = getattr(of_paper, name) if of_paper else ""
             rows.append([name.replace("_", "-"), str(paper), "not recorded", str(mine)])
     name = f"settings-{file_name(result.name)}"

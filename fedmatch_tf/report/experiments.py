@@ -230,8 +230,12 @@ def plan(name: str, seeds: Sequence[int], given: Mapping[str, Any]) -> Plan:
 def _fitting(run: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """(the settings given that this run can have, what is to be said of the others)."""
     task, model = run["task"], run["model"]
-    idle = without_effect(make_config(**{"profile": "paper", **run})) - OF_MACHINE
-    senseless = {name: "it has no effect" for name in given if name in idle} | meaningless(task, model, given)
+    senseless = meaningless(task, model, given)
+    # As the run will be, but for switches, which may be of another algorithm, and the run's length.
+    others = {name for name, value in given.items() if value is True} | {"num_rounds", "num_steps"} | set(senseless)
+    as_given = {name: value for name, value in given.items() if name not in others}
+    idle = without_effect(make_config(**{"profile": "paper", **run, **as_given})) - OF_MACHINE
+    senseless = {name: "it has no effect" for name in given if name in idle} | senseless
     fitting = {name: value for name, value in given.items() if name not in senseless}
     notes = [f"{flag(name)} is left out where {why}" for name, why in senseless.items()]
     streams = parse_task(task)[1] == "simb"

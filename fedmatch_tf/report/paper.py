@@ -162,7 +162,7 @@ def reported(settings: Mapping[str, Any]) -> Reported | None:
 _MATCHED = frozenset(
     {"arch", "frac_clients", "labels_per_class", "no_decomposition", "num_clients", "num_helpers", "no_icc"}
 )
-_ONLY_WATCHES = frozenset({"ablate_eval", "labeled_acc", "keep_best", "eval_clients", "seed", "source"})
+ONLY_WATCHES = frozenset({"ablate_eval", "labeled_acc", "keep_best", "eval_clients", "seed", "source"})
 
 
 def other_settings(config: Config) -> str:
@@ -177,5 +177,5 @@ def setting_words(config: Config, matched: frozenset[str]) -> list[str]:
     return [
         f"{name.replace('_', '-')} {value}"
         for name, value in changed
-        if name not in OF_MACHINE | matched | _ONLY_WATCHES
+        if name not in OF_MACHINE | matched | ONLY_WATCHES
     ]

@@ -73,7 +73,8 @@ def find_run(config: Config) -> results.Result | None:
     found = [
         results.read(folder) for folder in sorted((Path(config.output_path) / "logs").glob("*")) if folder.is_dir()
     ]
-    same = [result for result in found if results.identity(result.settings) == wanted and _usable(result)]
+    readable = [result for result in found if result.settings]
+    same = [result for result in readable if results.identity(result.settings) == wanted and _usable(result)]
     return max(same, key=lambda result: len(result.lines), default=None)
 
 

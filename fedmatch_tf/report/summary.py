@@ -113,10 +113,10 @@ def returning_cost(lines: Sequence[Mapping[str, Any]]) -> float | None:
     A client whose update was lost is one that has not been there: it is sent everything again.
     """
     visits = sum(len(line["clients"]) for line in lines)
-    first_visits, known = 0, set[int]()
+    first_visits, visited = 0, set[int]()
     for line in lines:
-        first_visits += len(set(line["clients"]) - known)
-        known |= set(line["clients"]) - set(line.get("dropped", ()))
+        first_visits += len(set(line["clients"]) - visited)
+        visited |= set(line["clients"]) - set(line.get("dropped", ()))
     if visits == first_visits:
         return None
     total = math.fsum(len(line["clients"]) * line["s2c"]["sum"] for line in lines)

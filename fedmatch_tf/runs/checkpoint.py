@@ -177,7 +177,7 @@ def _parse(path: Path) -> Checkpoint:
         about = json.loads(arrays["about"].tobytes())
         if about["format"] != FORMAT:
             raise ConfigError(f"{path} is of another version of this program")
-    except ConfigError:
+    except (ConfigError, MemoryError):
         raise
     except Exception as error:  # what NumPy and zipfile raise for a damaged file is without end
         if is_sealed:  # no accident: its checksum is right

@@ -18,18 +18,21 @@ UNEVEN = 500  # unlabelled examples in a batch at most, where labels are dealt b
 LOWER_LR = "A lower --lr may help"
 
 
-def batches(config: Config, data: ClientData) -> list[tuple[slice | None, slice | None]]:
+def batches(config: Config, data: ClientData, chosen: bool = False) -> list[tuple[slice | None, slice | None]]:
     """Rows of the labelled (labels-at-client) and unlabelled batch of every step: consecutive slices, no shuffling.
 
     Labels-at-client: as many steps as there are labelled batches, over which the unlabelled examples are spread.
     When they are used up, the remaining steps have None. Clients without labels: unlabelled batches of a fixed size.
     --alpha-labeled may leave a client one labelled batch beside thousands of unlabelled examples. There a batch has a
     bound, and when the labels are used up, the remaining steps have None of them.
+
+    Args:
+        chosen: the unlabelled examples are those that the learner chose, so each of them is in a batch.
     """
     if data.labeled is None:
         usual = config.batch_size_client if config.scenario == "ls" else WITHOUT_LABELS
         size = config.batch_size_unlabeled or usual
-        return [(None, rows) for rows in slices(len(data.unlabeled), size)]
+        return [(None, rows) for rows in (all_slices if chosen else slices)(len(data.unlabeled), size)]
     labeled = slices(len(data.labeled), config.batch_size_client)
     size = config.batch_size_unlabeled or math.ceil(len(data.unlabeled) / len(labeled))
     if config.batch_size_unlabeled is None and config.alpha_labeled is not None and size > UNEVEN:

@@ -137,7 +137,7 @@ class Client:
             data = replace(data, unlabeled=Examples(everything.x[rows], everything.y[rows]))
             helper_probs = helper_probs[:, rows]
             received_probs = None if received_probs is None else received_probs[rows]
-        pairs = batches(config, data)
+        pairs = batches(config, data, chosen=rows is not None)
         for epoch in range(config.num_epochs_client):
             for step, (labeled, unlabeled) in enumerate(pairs):
                 rng = seeding.stream(config.seed, "augment", task.round_num, task.client, epoch, step)

@@ -81,6 +81,10 @@ def test_a_setting_that_a_run_never_looks_at_is_left_out_of_it() -> None:
         "--no-icc is left out where it has no effect",
         "--mu is left out where it has no effect",
     ]
+    for device in ({"profile": "official"}, {"lr_memory": "device"}):
+        planned = reproduce.plan("batch", (1,), {**device, "lr_devices": 3})
+        assert {(config.lr_memory, config.lr_devices) for config in planned.configs} == {("device", 3)}
+        assert planned.notes == []
     gpus = reproduce.plan("covid", (1,), {"gpu": (0, 1), "clients_per_gpu": 2})
     assert {config.clients_per_gpu for config in gpus.configs} == {2}
 
@@ -114,15 +118,18 @@ def test_a_dry_run_prints_commands_that_make_the_same_runs(name: str) -> None:
         assert parse(words[2:]).config == config
 
 
-def test_a_dry_run_says_how_many_runs_are_done() -> None:
-    runs = reproduce.plan("field-server", (1,), {}).configs
-    assert reproduce.num_done("field-server", runs) == 2, "both ship with the code"
-    assert reproduce.num_done("batch", runs) == 0, "records are for the experiments that they belong to"
+def test_a_dry_run_says_how_many_runs_are_done(tmp_path: Path) -> None:
+    result = run_main("--work-type=reproduce", "--experiment=field-server", "--dry-run", cwd=tmp_path)
+    assert result.stderr == "main.py: note: done already: 2 of 2 runs\n", "both ship with the code"
+    assert len(result.stdout.splitlines()) == 2
+    result = run_main("--work-type=reproduce", "--experiment=ablation-parts", "--dry-run", cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 def test_a_run_is_found_again_by_what_it_is(tmp_path: Path) -> None:
     config = make_config("lc-biid-c10", num_rounds=3, output_path=str(tmp_path), seed=2)
     assert reproduce.find_run(config) is None
+    (tmp_path / "logs" / "no run").mkdir(parents=True)
     write_run(tmp_path / "logs" / "other", [0.1] * 3, seed=1)
     write_run(tmp_path / "logs" / "other-lr", [0.1] * 3, seed=2, lr=0.1)
     assert reproduce.find_run(config) is None

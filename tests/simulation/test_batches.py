@@ -67,7 +67,13 @@ def test_a_client_with_few_labels_beside_many_images_takes_more_steps_instead_of
 
 
 def test_a_client_without_a_confident_example_has_no_batch() -> None:
-    assert batches(make_config("ls-biid-c10", model="semifl"), data(None, 0)) == []
+    assert batches(make_config("ls-biid-c10", model="semifl"), data(None, 0), chosen=True) == []
+
+
+def test_every_example_that_a_learner_chose_is_in_a_batch() -> None:
+    config = make_config("ls-biid-c10", model="semifl")
+    assert rows([part for _, part in batches(config, data(None, 149), chosen=True)]) == [(0, 100), (100, 149)]
+    assert rows([part for _, part in batches(config, data(None, 149))]) == [(0, 100)]  # as the original rounds
 
 
 def test_slices_round_half_to_even_as_the_original_does() -> None:

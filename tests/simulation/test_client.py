@@ -27,14 +27,14 @@ class Recorder:
 
     uses_received, uses_partners = True, True
 
-    def __init__(self, bench: Any) -> None:
-        self.bench, self.batches = bench, list[Any]()
+    def __init__(self, bench: Any, chosen: list[int] | None = None) -> None:
+        self.bench, self.batches, self.chosen = bench, list[Any](), chosen
 
     def begin_round(self) -> None:
         self.begun = networks.read(self.bench.model).sigma.copy()
 
-    def chosen_rows(self, received_probs: Any) -> None:
-        """All."""
+    def chosen_rows(self, received_probs: Any) -> Any:
+        return None if self.chosen is None else np.array(self.chosen)
 
     def client_steps(self, batch: Any) -> list[Any]:
         self.batches.append(batch)
@@ -92,6 +92,31 @@ def test_a_clients_round_counts_examples_and_measures_labelled_accuracy_around_t
     assert result.update.upload.cost.sum == 1.0
     assert [score.split for score in result.scored] == ["valid"]
     assert result.theta is None
+
+
+def test_batches_are_made_of_the_rows_that_a_learner_chose_and_partners_of_all() -> None:
+    bench: Any = Bench()
+    bench.good = bench.bad = bench.before
+    config = replace(bench.config, task="ls-biid-c10", batch_size_client=2, batch_size_server=1, num_epochs_server=1)
+    config = replace(config, num_epochs_client=5)
+    examples = Examples(X[:6], Y[:6])
+    evaluation = Evaluation(config, bench.evaluator, EvalData(examples, examples))
+    learner: Any = Recorder(bench, chosen=[1, 4, 5])
+    probe = np.zeros((1, 24, 24, 3), np.float32)
+    client = Client(config, make_algorithm(config), bench.model, learner, evaluation, probe)
+    task = ClientTask(0, 0, 0, full_broadcast(bench.before), Plateau(0.25, 9.0, 3), lr=0.5)
+    result = client.update(task, ClientData(0, None, Examples(X[6:16], Y[6:16])))
+    expected = evaluation.predict(bench.before.theta(config.l1_thres), X[6:16])
+    for first, second in zip(learner.batches[::2], learner.batches[1::2]):
+        np.testing.assert_array_equal(first.x_unlabeled, X[[7, 10]])
+        np.testing.assert_array_equal(second.x_unlabeled, X[[11]])
+        np.testing.assert_array_equal(first.y_unlabeled, Y[[7, 10]])
+        np.testing.assert_allclose(first.received_probs, expected[[1, 4]], atol=1e-6)
+        np.testing.assert_allclose(second.received_probs, expected[[5]], atol=1e-6)
+    assert len(learner.batches) == 10
+    partners = [image for batch in learner.batches for image in batch.x_partner]
+    assert any(not any((image == other).all() for other in X[[7, 10, 11]]) for image in partners)
+    assert result.rows_left_out == 35  # seven of ten, in each of five epochs
 
 
 @pytest.mark.parametrize("scenario", ["lc", "ls"])

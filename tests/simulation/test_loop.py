@@ -142,6 +142,20 @@ def test_labels_at_client_averages_sigma_and_psi_apart() -> None:
         assert (record.confident, record.pseudo_label_acc) == (0.5, 0.5)
 
 
+class Choosing(Arithmetic):
+    """Leaves two more rows out of each client's batches, as their labels were not sure."""
+
+    def run(self, task: Any) -> Any:
+        result = super().run(task)
+        return result._replace(rows_left_out=2) if isinstance(task, ClientTask) else result
+
+
+def test_rows_that_a_learner_left_out_count_as_not_confident() -> None:
+    (record, _), *_ = run(LC, Choosing)[0]
+    assert record.confident == pytest.approx(2 / 6)
+    assert record.pseudo_label_acc == 0.5
+
+
 def test_labels_at_server_trains_sigma_before_the_clients_round() -> None:
     config = replace(make_config("ls-biid-c10", num_clients=2, num_rounds=2), l1_thres=0.0, delta_thres=0.0)
     rounds, backend = run(config)
@@ -394,24 +408,24 @@ def test_who_is_lost_is_neither_averaged_nor_kept_nor_counted_and_helps_nobody()
         OneByOne(LOSSY),
         MemoryStore(),
     )
-    sigma, psi, known = 0, 0.0, set[int]()
+    sigma, psi, embedded = 0, 0.0, set[int]()
     for record, state in loop.run(LOSSY, start, backend, store):
         lost = set(record.dropped or ())
-        there = [client for client in range(4) if client not in lost]
+        arrived = [client for client in range(4) if client not in lost]
         for client, helpers in record.helpers.items():
-            assert set(helpers) <= known - {client}, "only models that arrived are known"
+            assert set(helpers) <= embedded - {client}, "only models that arrived can help"
         for each in record.clients:
             # sigma always moves; psi moves by the client's number, so client 0's never does
             assert each.c2s.sigma == (0 if each.client in lost else 1)
             assert each.c2s.psi == (0 if each.client in lost or each.client == 0 else 1)
-        known |= set(there)
-        if there:
-            sigma, psi = sigma + 1, psi + sum(there) / len(there)
+        embedded |= set(arrived)
+        if arrived:
+            sigma, psi = sigma + 1, psi + sum(arrived) / len(arrived)
         np.testing.assert_allclose(state.params.sigma, sigma, rtol=1e-6)
         np.testing.assert_allclose(state.params.psi, psi, rtol=1e-6)
-        assert set(state.embeddings) == known
-        assert {client for client in range(4) if store.get(client) is not None} == known
-        for client in there:
+        assert set(state.embeddings) == embedded
+        assert {client for client in range(4) if store.get(client) is not None} == embedded
+        for client in arrived:
             held = store.get(client)
             assert held is not None
             np.testing.assert_array_equal(held.params.sigma, [sigma] * 3)

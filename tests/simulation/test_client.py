@@ -101,22 +101,21 @@ def test_batches_are_made_of_the_rows_that_a_learner_chose_and_partners_of_all()
     config = replace(config, num_epochs_client=5)
     examples = Examples(X[:6], Y[:6])
     evaluation = Evaluation(config, bench.evaluator, EvalData(examples, examples))
-    learner: Any = Recorder(bench, chosen=[1, 4, 5])
+    learner: Any = Recorder(bench, chosen=[1, 4, 5, 7, 9])
     probe = np.zeros((1, 24, 24, 3), np.float32)
     client = Client(config, make_algorithm(config), bench.model, learner, evaluation, probe)
     task = ClientTask(0, 0, 0, full_broadcast(bench.before), Plateau(0.25, 9.0, 3), lr=0.5)
     result = client.update(task, ClientData(0, None, Examples(X[6:16], Y[6:16])))
     expected = evaluation.predict(bench.before.theta(config.l1_thres), X[6:16])
-    for first, second in zip(learner.batches[::2], learner.batches[1::2]):
-        np.testing.assert_array_equal(first.x_unlabeled, X[[7, 10]])
-        np.testing.assert_array_equal(second.x_unlabeled, X[[11]])
-        np.testing.assert_array_equal(first.y_unlabeled, Y[[7, 10]])
-        np.testing.assert_allclose(first.received_probs, expected[[1, 4]], atol=1e-6)
-        np.testing.assert_allclose(second.received_probs, expected[[5]], atol=1e-6)
-    assert len(learner.batches) == 10
+    assert len(learner.batches) == 15
+    for number, batch in enumerate(learner.batches):
+        rows = np.array(([1, 4], [5, 7], [9])[number % 3])
+        np.testing.assert_array_equal(batch.x_unlabeled, X[6 + rows])
+        np.testing.assert_array_equal(batch.y_unlabeled, Y[6 + rows])
+        np.testing.assert_allclose(batch.received_probs, expected[rows], atol=1e-6)
     partners = [image for batch in learner.batches for image in batch.x_partner]
-    assert any(not any((image == other).all() for other in X[[7, 10, 11]]) for image in partners)
-    assert result.rows_left_out == 35  # seven of ten, in each of five epochs
+    assert any(not any((image == other).all() for other in X[[7, 10, 11, 13, 15]]) for image in partners)
+    assert result.rows_left_out == 25  # five of ten, in each of five epochs
 
 
 @pytest.mark.parametrize("scenario", ["lc", "ls"])

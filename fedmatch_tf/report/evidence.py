@@ -226,7 +226,7 @@ def _seed(config: Config) -> str:
 def _figure(item: str, runs: Sequence[Row]) -> Any:
     from fedmatch_tf.report import plots, style  # matplotlib takes half a second to load
 
-    figure, axes = plots.new(EXPERIMENTS[item].what)
+    figure, axes = plots.new(EXPERIMENTS[item].what.replace("`", ""))
     tasks = {row.config.task for row in runs}
     looks = style.of_models([row.config.model for row in runs])
     for look, (config, record) in zip(looks, runs):
@@ -234,6 +234,11 @@ def _figure(item: str, runs: Sequence[Row]) -> Any:
         label = (f"{config.task} " if len(tasks) > 1 else "") + _model(item, config) + _seed(config)
         values = [100 * line[_measure(record)] for line in record.lines]
         plots.curve(axes, look, label, range(1, len(values) + 1), values)
+        paper = reported(record.settings)
+        if paper is not None:  # behind the last round
+            axes.plot([1.02 * len(values)], [paper.accuracy], color=look.colour, ls="", marker="D", ms=5)
+    if any(reported(row.record.settings) for row in runs if row.record is not None):
+        axes.plot([], [], color="grey", ls="", marker="D", ms=5, label="the paper's value")
     axes.set_ylim(bottom=0)
     plots.finish(axes, "round", "test accuracy, %")
     return figure

@@ -3,7 +3,8 @@
 ResNet-9, 5 clients of 490 images, one epoch in batches of 98, no evaluation. Each peer is installed from the package
 index into an environment of its own (.tools/peers/) with Python 3.11, which all of them support, and runs at the
 settings that its documentation names as fast. They run in turn, every repeat a new process whose first round is left
-out; ratios are to our round of the same repeat.
+out; ratios are to our round of the same repeat. Ours runs twice: with the default, two workers of one thread each, and
+with two threads each, which leaves no core idle while the fifth client trains alone.
 """
 
 from __future__ import annotations
@@ -38,6 +39,10 @@ PEERS = {
     ),
     "FedJAX": Peer(("fedjax==0.0.17", "jax==0.5.3", "jaxlib==0.5.3"), "fedjax_round.py", {"JAX_PLATFORMS": "cpu"}),
 }
+
+
+DEFAULT, BOTH_THREADS = "this project", "this project, two threads per worker"
+OURS = {DEFAULT: 1, BOTH_THREADS: 2}  # threads per worker
 
 
 def installed(name: str, peer: Peer) -> Path | None:
@@ -81,23 +86,27 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--peers", default=",".join(PEERS), help="which of them")
     parser.add_argument("--install", action="store_true", help="install the peers, and that is all")
     given = parser.parse_args()
     here = Path(__file__).parent
-    found = {name: installed(name, peer) for name, peer in PEERS.items()}
+    chosen = {name: peer for name, peer in PEERS.items() if name in given.peers.split(",")}
+    found = {name: installed(name, peer) for name, peer in chosen.items()}
     if given.install:
         return
     print(f"\nFederated averaging, ResNet-9, 5 clients of 490 images, one epoch. {machine()}", flush=True)
-    times: dict[str, list[float]] = {"this project": [], **{name: [] for name, python in found.items() if python}}
+    names = [*OURS, *(name for name, python in found.items() if python)]
+    times: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(given.repeats):
         for name in list(times):
-            if name == "this project":
-                command, cwd, environment = [sys.executable, "-m", "benchmarks.peers.ours_round"], ROOT, {}
+            if name in OURS:
+                threads = f"--threads-per-worker={OURS[name]}"
+                command, cwd, environment = [sys.executable, "-m", "benchmarks.peers.ours_round", threads], ROOT, {}
             else:
                 command, cwd, environment = [str(found[name]), PEERS[name].script], here, PEERS[name].environment
             took = rounds_of(name, command, cwd, environment, given.rounds)
             if took is None:
-                if name == "this project":
+                if name in OURS:
                     sys.exit("there is nothing to compare with")
                 del times[name]
                 continue
@@ -105,7 +114,10 @@ def main() -> None:
             print(f"  {name}: {times[name][-1]:.2f} s per round", flush=True)
     print()
     for name, values in times.items():
-        print(f"  {name}: {median(values)} per round, {ratio(values, times['this project'])} times ours")
+        print(
+            f"  {name}: {median(values)} per round, {ratio(values, times[DEFAULT])} times ours, "
+            f"{ratio(values, times[BOTH_THREADS])} times ours with two threads per worker"
+        )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
 """Rounds of this project: federated averaging of a supervised learner, with the logs and checkpoints that a run writes.
 
-Test and validation sets have ten images, so that nothing is evaluated that counts.
+Test and validation sets have ten images, so that nothing is evaluated that counts. Two workers, with as many threads
+each as the command line says.
 """
 
 from __future__ import annotations
 
+import argparse
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,6 +21,9 @@ from fedmatch_tf.runs.partition_folder import ensure_partitions
 
 if __name__ == "__main__":
     rounds, clock = num_rounds(), Clock()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--threads-per-worker", type=int, default=1)
+    threads = parser.parse_known_args()[0].threads_per_worker
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         count = CLIENTS * IMAGES + 2 * CLASSES + 200  # more than are dealt, so that nobody gets less
         x = np.random.default_rng(0).integers(0, 256, (count, 32, 32, 3), np.uint8)
@@ -39,6 +44,8 @@ if __name__ == "__main__":
             batch_size_client=BATCH,
             lr=LR,
             lr_signal="server",
+            workers=2,
+            threads_per_worker=threads,
             num_rounds=rounds + 1,
         )
         ensure_partitions(config, progress_for(True))

@@ -191,3 +191,13 @@ def test_the_figures_on_the_page_are_those_of_the_record(tmp_path: Path) -> None
                 name,
                 values,
             )
+
+
+def test_settings_that_the_original_does_not_record_are_told_and_those_that_it_does_stand_once(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", [0.1], frac_clients=0.1, lr=0.1, confidence=0.5, keep_best=True)
+    theirs = read_original(ORIGINAL / "curve_lc-biid-c10.json")
+    rows = [[row[0], *row[2:]] for row in settings_table(results.read(run), theirs).rows]
+    assert ["lr", "not recorded", "0.1"] in rows
+    assert ["confidence", "not recorded", "0.5"] in rows
+    assert [row for row in rows if row[0] == "frac-clients"] == [["frac-clients", "0.05", "0.1"]]
+    assert "keep-best" not in {row[0] for row in rows}, "it changes no result"

@@ -300,3 +300,14 @@ def test_an_archive_that_unpacks_to_more_than_it_is_or_holds_no_arrays_is_no_che
     found, problem = checkpoint.load(tmp_path)
     assert found.state.rounds_done == 1
     assert "expected arrays, each once, received" in str(problem)
+
+
+def test_too_little_memory_for_a_checkpoint_is_no_edit_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved(tmp_path)
+
+    def no_room(*arguments: Any, **more: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr("zipfile.ZipFile", no_room)
+    with pytest.raises(MemoryError):
+        checkpoint.load(tmp_path)

@@ -85,6 +85,12 @@ class Config:
         optional=True,
         input_path=True,
     )
+    psi_factor: float = _setting(
+        float,
+        WHAT,
+        "psi starts as this times sigma; a model without psi starts as their sum",
+        rule=NOT_NEGATIVE,
+    )
 
     source: str | None = _setting(
         str,
@@ -239,7 +245,6 @@ class Config:
     )
     lambda_l1: float = _setting(float, FEDMATCH, "weight of |psi|", rule=NOT_NEGATIVE)
     lambda_l2: float = _setting(float, FEDMATCH, "weight of (sigma - psi)^2", rule=NOT_NEGATIVE)
-    psi_factor: float = _setting(float, FEDMATCH, "psi starts as this times sigma", rule=NOT_NEGATIVE)
     l1_thres: float = _setting(float, FEDMATCH, "elements of psi up to this count as 0", rule=NOT_NEGATIVE)
     delta_thres: float = _setting(float, FEDMATCH, "changes up to this are not sent", rule=NOT_NEGATIVE)
     num_helpers: int = _setting(int, FEDMATCH, "helpers that a client receives", rule=NOT_NEGATIVE)

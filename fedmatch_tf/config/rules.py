@@ -261,7 +261,7 @@ def without_effect(config: Config) -> set[str]:
     if config.lr_signal == "server" or config.lr_memory == "client":
         names |= {"lr_devices"}
     if not config.decomposed:
-        names |= {"psi_factor", "lambda_l1", "lambda_l2", "l1_thres"}
+        names |= {"lambda_l1", "lambda_l2", "l1_thres"}
     if not config.uses_helpers:
         names |= {"helper_interval", "lambda_i", "icc_rows"} | ({"num_helpers"} if config.num_helpers else set())
     return names

@@ -18,7 +18,6 @@ from fedmatch_tf.core.layers import DecomposedConv2D, DecomposedDense, default_i
 from fedmatch_tf.core.params import Params, flatten
 
 keras = tf.keras
-PLAIN_SCALE = 1.2  # a plain network starts where sigma + 0.2 sigma would
 
 
 def build_network(
@@ -250,7 +249,7 @@ def independent_kernels(shapes: Sequence[tuple[int, ...]], rng: np.random.Genera
 def from_kernels(
     kernels: Sequence[np.ndarray], psi_factor: float, decomposed: bool, others: Sequence[np.ndarray] = ()
 ) -> Params:
-    """Starting parameters: psi = psi_factor * sigma; a plain network starts from 1.2 times the same kernels.
+    """Starting parameters: psi = psi_factor * sigma; a plain network starts from sigma + psi.
 
     Args:
         others: scales and offsets, which start as they are.
@@ -258,7 +257,7 @@ def from_kernels(
     kernel, tail = flatten(kernels), flatten(others) if others else _EMPTY
     if decomposed:
         return Params(np.concatenate([kernel, tail]), np.float32(psi_factor) * kernel)
-    return Params(np.concatenate([np.float32(PLAIN_SCALE) * kernel, tail]), _EMPTY)
+    return Params(np.concatenate([np.float32(1 + psi_factor) * kernel, tail]), _EMPTY)
 
 
 def _truncated_normal(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:

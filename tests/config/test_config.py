@@ -234,7 +234,7 @@ def test_settings_that_an_earlier_version_recorded_are_understood() -> None:
     [
         ("lc-biid-c10", {}, "batch_size_server num_epochs_server lambda_u mu"),
         ("ls-biid-c10", {"no_icc": True}, "lambda_u mu lambda_i helper_interval icc_rows num_helpers"),
-        ("ls-biid-c10", {"no_decomposition": True}, "lambda_u mu psi_factor lambda_l1 lambda_l2 l1_thres"),
+        ("ls-biid-c10", {"no_decomposition": True}, "lambda_u mu lambda_l1 lambda_l2 l1_thres"),
         ("ls-biid-c10", {"lr_memory": "client", "labeled_fraction": 0.1}, "lambda_u mu lr_devices labels_per_class"),
         ("ls-biid-c10", {"lr_memory": "device", "init_weights": "x.npz"}, "lambda_u mu init_draws"),
         ("ls-biid-c10", {"lr_signal": "server"}, "lambda_u mu lr_memory lr_devices"),
@@ -251,8 +251,8 @@ def test_settings_without_effect_are_known(task: str, given: dict[str, Any], idl
 
 def test_what_is_fedmatchs_own_has_no_effect_on_baselines() -> None:
     own = without_effect(make_config("ls-biid-c10", model="fedprox-fixmatch"))
-    assert {"lambda_i", "lambda_a", "delta_thres", "psi_factor", "probe_image", "num_helpers", "s2c_content"} <= own
-    assert not {"mu", "lambda_u", "confidence", "lambda_s"} & own
+    assert {"lambda_i", "lambda_a", "delta_thres", "lambda_l2", "probe_image", "num_helpers", "s2c_content"} <= own
+    assert not {"mu", "lambda_u", "confidence", "lambda_s", "psi_factor"} & own
     assert {"mu", "confidence"} <= without_effect(make_config("ls-biid-c10", model="fedavg-uda"))
 
 

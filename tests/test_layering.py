@@ -132,6 +132,7 @@ READS_ITSELF = {
     "data/files.py",
     "simulation/inputs.py",
     "report/evidence.py",
+    "report/evidence_pages.py",
     "core/networks.py",
     "backends/own_code.py",
 }

@@ -179,6 +179,19 @@ def new(title: str, height: float = 3.8) -> tuple[Figure, Axes]:
     return figure, axes
 
 
+def panels(title: str, names: Sequence[str]) -> tuple[Figure, list[Axes]]:
+    """A figure with a picture per name, side by side; of one, the title is enough."""
+    if len(names) == 1:
+        figure, axes = new(title)
+        return figure, [axes]
+    figure = Figure(figsize=(WIDTH * 0.8 * len(names), 3.8), layout="constrained")
+    pictures = figure.subplots(1, len(names), sharey=True)
+    for axes, name in zip(pictures, names):
+        axes.set_title(_plain(name), loc="left", fontsize=9)
+    figure.suptitle(textwrap.fill(_plain(title, MOST_OF_TITLE), 100), x=0.01, ha="left", fontsize=10)
+    return figure, list(pictures)
+
+
 MOST_OF_TITLE = 280  # characters: four lines
 
 
@@ -206,6 +219,11 @@ def curve(
     if any(width):
         half = np.array(width, float) if joined else with_gaps(rounds, width)[1]
         axes.fill_between(x, y - half, y + half, color=look.colour, alpha=0.18, lw=0)
+
+
+def marker(axes: Axes, x: float, y: float, colour: str, hollow: bool = False) -> None:
+    """A diamond: a value that is no curve's."""
+    axes.plot([x], [y], color=colour, ls="", marker="D", ms=5, mfc="white" if hollow else colour)
 
 
 def finish(axes: Axes, x: str, y: str, legend: bool = True) -> None:

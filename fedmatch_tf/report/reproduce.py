@@ -11,7 +11,7 @@ from typing import Any, Callable
 
 from fedmatch_tf.config import Config, ConfigError, changed_settings, flag
 from fedmatch_tf.config.resume import INPUT_PATHS, MAY_CHANGE, with_absolute_paths
-from fedmatch_tf.report import evidence, experiments, results
+from fedmatch_tf.report import evidence, evidence_pages, experiments, results
 from fedmatch_tf.report.build import report
 from fedmatch_tf.report.experiments import EXPERIMENTS, PAPER_EXPERIMENTS, configs, hours, ships
 from fedmatch_tf.report.outcome import describe
@@ -120,8 +120,8 @@ def reproduce(name: str, seeds: Sequence[int], given: Mapping[str, Any], quiet: 
         if ships(name) and evidence.find(config) is None:
             evidence.keep(Path(folder), config)
     if ships(name):
-        evidence.write_pages()
-        return evidence.page_of(name)
+        evidence_pages.write_pages()
+        return evidence_pages.page_of(name)
     return report(_literal(folders), Path(runs[0].output_path))
 
 

@@ -11,6 +11,7 @@ import pytest
 from fedmatch_tf.config import ConfigError, make_config
 from fedmatch_tf.report import evidence, results
 from fedmatch_tf.report.build import report
+from fedmatch_tf.report.evidence_pages import field_page, page, page_of, write_pages
 from fedmatch_tf.report.experiments import EVIDENCE, configs
 from tests.conftest import ROOT
 from tests.report.made_up_runs import write_run
@@ -67,25 +68,30 @@ def test_a_run_tells_what_ours_of_the_same_settings_reached(record: Path, tmp_pa
 
 
 def test_the_page_has_a_table_and_a_figure_of_what_was_run_and_lists_the_rest(tmp_path: Path) -> None:
-    (first, other, *_) = configs("results-alexnet", (1,), {})
-    for config, end in ((first, 0.4), (other, 0.45)):
+    (first, other, *_, second_seed, _) = configs("results-alexnet", (1,), {})
+    for config, end in ((first, 0.4), (other, 0.45), (second_seed, 0.42)):
         settings = {name: value for name, value in asdict(config).items() if name != "num_rounds"}
-        run = write_run(tmp_path / "logs" / config.model, [0.3] * 195 + [end] * 5, **settings)
+        run = write_run(tmp_path / "logs" / f"{config.model}{config.seed}", [0.3] * 195 + [end] * 5, **settings)
         (run / "server.txt").write_text("{}")
         evidence.keep(run, config, tmp_path)
     (tmp_path / "docs").mkdir()
     (tmp_path / "results" / "results-alexnet.md").write_text("A remark.\n")
-    evidence.write_pages(tmp_path)
-    page = evidence.page_of("evidence", tmp_path).read_text()
-    assert evidence.page_of("field-server", tmp_path).name == evidence.page_of("field", tmp_path).name == "FIELD.md"
-    rows = [line for line in page.splitlines() if line.startswith("| lc-biid-c10")]
-    assert [row.split(" | ")[1] for row in rows] == ["fedmatch", "fedavg-sl", "fedmatch"]  # two items have it
+    write_pages(tmp_path)
+    text = page_of("evidence", tmp_path).read_text()
+    pages = {page_of(experiment, tmp_path).name for experiment in ("field-server", "field")}
+    assert pages == {"FIELD.md"}
+    item = text.split("## ")[1]
+    rows = [line for line in item.splitlines() if line.startswith("| lc-biid-c10")]
+    assert [row.split(" | ")[1] for row in rows] == ["fedmatch", "fedmatch", "fedmatch", "fedavg-sl"]
     # 40 - 41.67, the paper's; the mean of five times 30 and five times 40.
     assert " | 1 | 40.00 | 35.00 | 41.67 ± 0.32 | -1.67 | " in rows[0]
-    assert " | 45.00 | 37.50 | 47.23 ± 0.31 | -2.23 | " in rows[1]
-    assert "Not run yet: lc-biid-c10 fedprox-sl; lc-biid-c10 fedavg-uda" in page
-    assert "fedmatch, seed 2" in page
-    assert "A remark." in page
+    assert " | 2 | 42.00 | 36.00 | 41.67 ± 0.32 | +0.33 | " in rows[1]
+    # The mean, and the sample deviation by hand: two values that are 2 apart, and 1, over the root of 2.
+    assert " | 1, 2 | 41.00 ± 1.41 | 35.50 ± 0.71 | 41.67 ± 0.32 | -0.67 | " in rows[2]
+    assert " | 45.00 | 37.50 | 47.23 ± 0.31 | -2.23 | " in rows[3]
+    assert "Not run yet: lc-biid-c10 fedmatch, seed 3; lc-biid-c10 fedprox-sl; lc-biid-c10 fedavg-uda" in item
+    assert "A remark." in item
+    assert "fedmatch" in text.split("## ")[2]  # the ablations have the same run
     assert (tmp_path / "docs" / "figures" / "results-alexnet.png").stat().st_size > 5000
 
 
@@ -107,8 +113,8 @@ def test_every_run_of_the_evidence_has_a_name_of_its_own_and_its_seed() -> None:
 
 
 def test_the_page_is_what_the_records_give() -> None:
-    assert (ROOT / "docs" / "RESULTS.md").read_text() == evidence.page(ROOT), "make it anew with `make results`"
-    assert (ROOT / "docs" / "FIELD.md").read_text() == evidence.field_page(ROOT), "make it anew with `make results`"
+    assert (ROOT / "docs" / "RESULTS.md").read_text() == page(ROOT), "make it anew with `make results`"
+    assert (ROOT / "docs" / "FIELD.md").read_text() == field_page(ROOT), "make it anew with `make results`"
     for path in (ROOT / "results").glob("*/*"):
         assert path.stat().st_size < 150_000
         if path.name == "config.json":

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedmatch_tf.config import Config
-from fedmatch_tf.report.evidence import RESULTS, ROOT, find
+from fedmatch_tf.report.evidence import ROOT, find
 from fedmatch_tf.report.experiments import EVIDENCE, EXPERIMENTS, FIELD_EVIDENCE, configs, hours, setting_texts
 from fedmatch_tf.report.field import published
 from fedmatch_tf.report.paper import reported
@@ -21,14 +21,15 @@ from fedmatch_tf.runs.atomic import replacing, write_text
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FIGURES = Path("docs/figures")
+FIGURES, REMARKS = Path("docs/figures"), Path("docs/remarks")
 PAGE, FIELD_PAGE = Path("docs/RESULTS.md"), Path("docs/FIELD.md")
 MEASURED = ("<!-- measured: made from results/ -->\n", "<!-- end of measured -->\n")  # around that part of FIELD_PAGE
 COMMAND = "python main.py --work-type reproduce --experiment evidence"
 
 LEAD = f"""# Results
 
-What this code reaches beside the paper, from the records in `results/`, which have every round.
+What this code reaches beside the paper, from the records in `results/`, which have every round,
+and from remarks in `docs/remarks/`.
 This page is made from them by
 
 ```
@@ -125,7 +126,7 @@ def _item(item: str, root: Path) -> Iterator[str]:
 
 def _remarks(name: str, root: Path) -> Iterator[str]:
     """What is said of the runs by hand."""
-    remarks = root / RESULTS / f"{name}.md"
+    remarks = root / REMARKS / f"{name}.md"
     if remarks.is_file():
         yield remarks.read_text(encoding="utf-8")
 

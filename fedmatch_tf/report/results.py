@@ -30,6 +30,7 @@ class Result(NamedTuple):
     lines: Sequence[Mapping[str, Any]]
     confusion: Mapping[str, Any] | None = None  # matrix [truth, predicted] and class names
     partition: Mapping[str, Any] | None = None  # class counts by client
+    shipped: bool = False  # a record that ships with the code
 
     @property
     def name(self) -> str:
@@ -38,7 +39,7 @@ class Result(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Runs that differ in nothing but the seed."""
+    """Runs that differ in nothing but the seed; those that ship with the code are not mixed with the user's own."""
 
     label: str  # data: model, and what else tells it from others
     settings: Mapping[str, Any]
@@ -48,6 +49,11 @@ class Group(NamedTuple):
     def finished(self) -> list[Result]:
         """The runs that count in means."""
         return [result for result in self.results if result.state == FINISHED]
+
+    @property
+    def shipped(self) -> bool:
+        """Whether its runs are records that ship with the code."""
+        return any(result.shipped for result in self.results)
 
     @property
     def data(self) -> str:
@@ -80,16 +86,20 @@ def find(patterns: Sequence[str]) -> list[Result]:
 
 
 def _mark_repeated(results: Sequence[Result]) -> list[Result]:
-    """Of runs with the same settings and seed, the one that has got furthest counts, the newest of equals."""
-    best: dict[tuple[tuple[str, str], ...], Result] = {}
-    for result in results:
-        if result.settings and len(result.lines) >= len(getattr(best.get(identity(result.settings)), "lines", ())):
-            best[identity(result.settings)] = result
+    """Of runs with the same settings and seed, the one that has got furthest counts, the newest of equals.
+
+    A record that ships with the code doesn't take the place of the user's own run, nor the other way round.
+    """
+    keys = [(result.shipped, identity(result.settings)) if result.settings else None for result in results]
+    best: dict[Any, Result] = {}
+    for key, result in zip(keys, results):
+        if key is not None and len(result.lines) >= len(getattr(best.get(key), "lines", ())):
+            best[key] = result
     return [
         result
-        if not result.settings or best[identity(result.settings)] is result
-        else result._replace(state=REPEATED, remark=f"same settings and seed as {best[identity(result.settings)].name}")
-        for result in results
+        if key is None or best[key] is result
+        else result._replace(state=REPEATED, remark=f"same settings and seed as {best[key].name}")
+        for key, result in zip(keys, results)
     ]
 
 
@@ -102,7 +112,8 @@ def identity(settings: Mapping[str, Any], leave_out: frozenset[str] = frozenset(
 def read(folder: Path) -> Result:
     """The run in a folder."""
     try:
-        about = _settings(json.loads(untrusted.read_text(folder / "config.json", MAX_BYTES))["settings"])
+        config = json.loads(untrusted.read_text(folder / "config.json", MAX_BYTES))
+        about, shipped = _settings(config["settings"]), "minutes" in config
     except BROKEN as error:
         return Result(str(folder), UNREADABLE, f"config.json: {_one_line(error)}", {}, [])
     lines, problem = _read_rounds(folder, about["num_clients"])
@@ -116,7 +127,8 @@ def read(folder: Path) -> Result:
     extra = [_optional(folder / name) for name in ("confusion.json", "partition.json")]
     unread = [text for _, text in extra if text]
     remark = "; ".join([problem, *unread] if problem else unread)
-    return Result(str(folder), state, remark, about, lines, *(content for content, _ in extra))
+    confusion, partition = (content for content, _ in extra)
+    return Result(str(folder), state, remark, about, lines, confusion, partition, shipped)
 
 
 def _settings(given: Any) -> dict[str, Any]:
@@ -214,18 +226,19 @@ def _one_line(error: Any) -> str:
 
 def group(results: Sequence[Result]) -> list[Group]:
     """The readable runs by all settings but the seed and the machine's, in the order of task and model."""
-    by_settings: dict[tuple[tuple[str, str], ...], list[Result]] = {}
+    by_settings: dict[Any, list[Result]] = {}
     for result in results:
         if result.settings and result.state != REPEATED:
-            by_settings.setdefault(identity(result.settings, frozenset({"seed"})), []).append(result)
+            key = (result.shipped, identity(result.settings, frozenset({"seed"})))
+            by_settings.setdefault(key, []).append(result)
     groups = [Group("", members[0].settings, members) for members in by_settings.values()]
     order = sorted(groups, key=_order)
     return [each._replace(label=_label(each, order)) for each in order]
 
 
-def _order(each: Group) -> tuple[str, int]:
-    """By task; FedMatch before what it is compared with."""
-    return each.data, MODELS.index(each.settings["model"])
+def _order(each: Group) -> tuple[str, int, bool]:
+    """By task; FedMatch before what it is compared with; the user's own before what ships with the code."""
+    return each.data, MODELS.index(each.settings["model"]), each.shipped
 
 
 def _label(each: Group, groups: Sequence[Group]) -> str:
@@ -249,6 +262,8 @@ def _label(each: Group, groups: Sequence[Group]) -> str:
             parts += [name.replace("_", "-")] if value else []
         else:
             parts.append(f"{name.replace('_', '-')} {value}")
+    if each.shipped and not all(other.shipped for other in groups):
+        parts.append("shipped record")
     return f"{each.data}: {', '.join(parts)}"
 
 

@@ -46,6 +46,23 @@ def test_a_record_is_small_names_no_machine_path_and_is_read_like_a_run(record: 
     assert "lc-biid-c10" in (report([str(record)], tmp_path) / "report.html").read_text()
 
 
+def test_your_own_run_stands_beside_the_record_of_the_same_settings(record: Path, tmp_path: Path) -> None:
+    """Not in its place, and not averaged with it: each is a group, and a curve, of its own."""
+    found = results.find([str(tmp_path / "logs" / "*"), str(record)])
+    assert {(result.name, result.state) for result in found} == {("run", "finished"), (record.name, "finished")}
+    own, ours = results.group(found)
+    assert (own.label, [result.name for result in own.results]) == ("lc-biid-c10: fedmatch", ["run"])
+    assert (ours.label, ours.results[0].name) == ("lc-biid-c10: fedmatch, shipped record", record.name)
+    (alone,) = results.group(results.find([str(record)]))
+    assert alone.label == "lc-biid-c10: fedmatch"
+
+
+def test_results_has_nothing_but_records_so_that_a_shell_may_spell_them_out() -> None:
+    folders = sorted((ROOT / "results").iterdir())
+    assert [result.remark for result in map(results.read, folders) if result.state != "finished"] == []
+    assert all(results.read(folder).shipped for folder in folders)
+
+
 def test_a_record_of_other_settings_under_the_same_name_does_not_count(record: Path, tmp_path: Path) -> None:
     about = json.loads((record / "config.json").read_text())
     about["settings"]["lr"] = 0.5
@@ -74,8 +91,8 @@ def test_the_page_has_a_table_and_a_figure_of_what_was_run_and_lists_the_rest(tm
         run = write_run(tmp_path / "logs" / f"{config.model}{config.seed}", [0.3] * 195 + [end] * 5, **settings)
         (run / "server.txt").write_text("{}")
         evidence.keep(run, config, tmp_path)
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "results" / "results-alexnet.md").write_text("A remark.\n")
+    (tmp_path / "docs" / "remarks").mkdir(parents=True)
+    (tmp_path / "docs" / "remarks" / "results-alexnet.md").write_text("A remark.\n")
     write_pages(tmp_path)
     text = page_of("evidence", tmp_path).read_text()
     pages = {page_of(experiment, tmp_path).name for experiment in ("field-server", "field")}

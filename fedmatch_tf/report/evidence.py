@@ -9,8 +9,9 @@ from __future__ import annotations
 import gzip
 import json
 import platform
+import re
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,21 @@ def check_root(root: Path = ROOT) -> None:
 
 
 def beside(settings: Mapping[str, Any], root: Path = ROOT) -> str:
-    """What our own run of the same settings reached, in a few words; empty if none ships with the code."""
-    record = find(Config(**settings), root)
-    return "" if record is None else f"{100 * record.lines[-1]['test_acc']:.2f} % at the end (results/{record.name})"
+    """What our own runs of the same settings reached, in a few words; empty if none ships with the code."""
+    config = Config(**settings)
+    found = {seed: record for seed in _seeds(config, root) if (record := find(replace(config, seed=seed), root))}
+    ends = [f"{100 * record.lines[-1]['test_acc']:.2f} %" for record in found.values()]
+    if not found:
+        return ""
+    if len(found) == 1:
+        ((seed, record),) = found.items()
+        return f"{ends[0]} at the end, seed {seed} (results/{record.name})"
+    return f"{', '.join(ends)} at the end, seeds {', '.join(map(str, found))} (results/)"
+
+
+def _seeds(config: Config, root: Path) -> list[int]:
+    """Seeds that records of these settings may have, by their names."""
+    before, after = record_name(config).split(f"-seed{config.seed}", 1)
+    pattern = re.compile(f"{re.escape(before)}-seed([0-9]+){re.escape(after)}")
+    names = [path.name for path in (root / RESULTS).glob("*")]
+    return sorted(int(match[1]) for name in names if (match := pattern.fullmatch(name)))

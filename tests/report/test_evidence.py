@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -80,8 +80,17 @@ def test_a_damaged_record_is_no_result(record: Path, tmp_path: Path) -> None:
 
 
 def test_a_run_tells_what_ours_of_the_same_settings_reached(record: Path, tmp_path: Path) -> None:
-    assert evidence.beside(asdict(CONFIG), tmp_path) == f"37.50 % at the end (results/{record.name})"
+    told = f"37.50 % at the end, seed 1 (results/{record.name})"
+    assert evidence.beside(asdict(CONFIG), tmp_path) == told
+    assert evidence.beside(asdict(replace(CONFIG, seed=12)), tmp_path) == told
     assert evidence.beside(asdict(make_config("lc-biid-c10")), tmp_path) == ""
+    assert evidence.beside(asdict(replace(CONFIG, lr=0.5)), tmp_path) == ""
+    settings = {name: value for name, value in asdict(replace(CONFIG, seed=3)).items() if name != "num_rounds"}
+    run = write_run(tmp_path / "logs" / "third", [0.25, 0.5, 0.4375], **settings)
+    (run / "server.txt").write_text("{}")
+    evidence.keep(run, replace(CONFIG, seed=3), tmp_path)
+    both = "37.50 %, 43.75 % at the end, seeds 1, 3 (results/)"
+    assert evidence.beside(asdict(replace(CONFIG, seed=2)), tmp_path) == both
 
 
 def test_the_page_has_a_table_and_a_figure_of_what_was_run_and_lists_the_rest(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from fedmatch_tf.config import Config
 from fedmatch_tf.report.confusions import Confusion, read_confusion
@@ -49,6 +51,14 @@ def _by_class(confusion: Confusion | None) -> list[tuple[str, str]]:
     if confusion.only_class is not None:
         rows.append(("note", f"the model predicts {confusion.only_class} for every image. {WHAT_HELPS}"))
     return rows
+
+
+def _server_rate(lines: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """What became of the learning rate of the server's own epochs, if it fell: a very small one trains nothing."""
+    rates = [line["server_lr"] for line in lines if "server_lr" in line]
+    if not rates or rates[-1] == rates[0]:
+        return []
+    return [("server's rate", f"{rates[0]:.3g} in the first round, {rates[-1]:.3g} in the last")]
 
 
 def describe(folder: Path) -> str:
@@ -100,6 +110,7 @@ def describe(folder: Path) -> str:
         ),
         *lost,
         ("cost from a client", f"{100 * mean['c2s']:.0f} %, {_size(sent['c2s'])}"),
+        *_server_rate(lines),
         ("time", f"{duration(sum(line['seconds'] for line in lines))}"),
     ]
     return "\n".join(f"  {name:<19} {value}" for name, value in rows)

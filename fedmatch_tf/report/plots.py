@@ -67,15 +67,17 @@ def _curves(task: str, groups: Sequence[Group]) -> Iterator[Drawn]:
                 axes.set_xlim(1 - 0.02 * longest, 1.02 * longest)
             finish(axes, "round", "%")
             yield file_name(f"{file}-{task}"), title, figure
-    rates = [band(group, "lr") for group in groups]
-    if any(len({round(value, 9) for value in centre}) > 1 for _, centre, _ in rates):  # else a table says it
-        title = f"Learning rate, mean over a round's clients, {task}"
-        figure, axes = new(title)
-        for group, own, (rounds, centre, _) in zip(groups, styles, rates):
-            curve(axes, own, _short(group), rounds, [value / 100 for value in centre])
-        axes.set_yscale("log")
-        finish(axes, "round", "learning rate")
-        yield file_name(f"learning-rate-{task}"), title, figure
+    for name, file, whose in (("lr", "", "mean over a round's clients"), ("server_lr", "-server", "of the server")):
+        rates = [band(group, name) for group in groups]
+        if any(len({round(value, 9) for value in centre}) > 1 for _, centre, _ in rates):  # else a table says it
+            title = f"Learning rate, {whose}, {task}"
+            figure, axes = new(title)
+            for group, own, (rounds, centre, _) in zip(groups, styles, rates):
+                if rounds:
+                    curve(axes, own, _short(group), rounds, [value / 100 for value in centre])
+            axes.set_yscale("log")
+            finish(axes, "round", "learning rate")
+            yield file_name(f"learning-rate{file}-{task}"), title, figure
 
 
 def _has(group: Group, name: str) -> bool:

@@ -190,7 +190,7 @@ def _check_numbers(entry: Mapping[str, Any]) -> None:
         if not missing and not (_is_number(value) and 0 <= value <= 1):
             raise ValueError(f"{name}: expected a number between 0 and 1, found {str(value)[:50]}")
     numbers = {name: entry[name] for name in _NUMBERS}
-    numbers.update({name: entry[name] for name in ("global_valid_loss",) if name in entry})
+    numbers.update({name: entry[name] for name in ("global_valid_loss", "server_lr") if name in entry})
     numbers.update({f"{way} {part}": entry[way][part] for way in ("s2c", "c2s") for part in _COSTS})
     for name, value in numbers.items():
         if not (_is_number(value) and abs(value) < _LARGEST):

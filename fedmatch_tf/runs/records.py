@@ -48,6 +48,8 @@ def to_line(record: RoundRecord) -> dict[str, Any]:
         extra["dropped"] = list(record.dropped)
     if record.global_valid is not None:
         extra["global_valid_loss"] = record.global_valid.loss
+    if record.server_lr is not None:
+        extra["server_lr"] = record.server_lr
     if measured:
         by_step = zip_longest(*(acc.steps for acc in measured))  # clients may differ in their number of steps
         extra["labeled_acc"] = {

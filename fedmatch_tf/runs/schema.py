@@ -275,8 +275,9 @@ def check_record(fields_of_round: Any, round_num: int, num_clients: int) -> None
             "helpers": table(each(client), key=_client_name(num_clients)),
             "seconds": _positive,
             "dropped": optional(each(client)),
+            "server_lr": optional(number),
         },
-        optional_names=("dropped",),
+        optional_names=("dropped", "server_lr"),
     )(f"round {round_num + 1}", fields_of_round)
     if not fields_of_round["clients"]:
         raise DataError(f"round {round_num + 1}: expected clients, found none")

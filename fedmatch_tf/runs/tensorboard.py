@@ -87,6 +87,7 @@ def scalars(line: Mapping[str, Any]) -> list[tuple[str, float]]:
         ("pseudo_labels/confident", line["confident"]),
         ("pseudo_labels/right", line["pseudo_label_acc"]),
         ("learning_rate", line["lr"]),
+        ("learning_rate_server", line.get("server_lr")),
         ("seconds", line["seconds"]),
         *((f"{way}/{part}", line[way][part]) for way in ("s2c", "c2s") for part in ("sum", "sigma", "psi", "helpers")),
         *((f"labeled_acc/{when}", line["labeled_acc"][when]) for when in ("before", "after") if "labeled_acc" in line),

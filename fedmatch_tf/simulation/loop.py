@@ -36,7 +36,7 @@ def run(
     algorithm, crew = make_algorithm(config), Crew(config, backend, sizes)
     neighbours = Neighbours(state.embeddings)
     for round_num in range(state.rounds_done, config.num_rounds):  # line 3; line 3
-        begin = time.monotonic()
+        begin, server_lr = time.monotonic(), server.learning_rate(config, state)
         state, scores = server.train_first(config, algorithm, crew, state, round_num)  # none; lines 4 to 8
         active = server.select_clients(config, round_num)  # line 4; line 9
         helpers = server.helpers_of(config, neighbours, active, round_num)  # line 6; line 11
@@ -55,4 +55,4 @@ def run(
         state = server.end_round(config, state, received, scores)
         step, seconds = server.task_step(config, round_num), time.monotonic() - begin
         lost = server.lost(config, results, received)
-        yield round_record(round_num, step, results, helpers, scores, seconds, lost), state
+        yield round_record(round_num, step, results, helpers, scores, seconds, lost, server_lr), state

@@ -47,6 +47,7 @@ class RoundRecord(NamedTuple):
     helpers: Mapping[int, Sequence[int]]  # client -> who helped it
     seconds: float
     dropped: tuple[int, ...] | None = None  # clients whose updates did not arrive; None where all always do
+    server_lr: float | None = None  # of the server's own epochs; None where it has none
 
 
 def round_record(
@@ -57,6 +58,7 @@ def round_record(
     scores: Scores,
     seconds: float,
     dropped: tuple[int, ...] | None = None,
+    server_lr: float | None = None,
 ) -> RoundRecord:
     """The record of a round with these results and scores; an update that did not arrive cost nothing."""
     steps = [step for result in results for step in result.steps]
@@ -76,6 +78,7 @@ def round_record(
         helpers=helpers,
         seconds=seconds,
         dropped=dropped,
+        server_lr=server_lr,
     )
 
 

@@ -88,6 +88,11 @@ def _num_epochs(config: Config) -> int:
     return config.num_epochs_server if config.scenario == "ls" else 0
 
 
+def learning_rate(config: Config, state: ServerState) -> float | None:
+    """With which the server's epochs of a round begin; None where there are none."""
+    return state.plateau.lr if _num_epochs(config) else None
+
+
 def draw_clients(config: Config, round_num: int) -> list[int]:
     """The clients that take part, in the order of the draw."""
     rng = seeding.stream(config.seed, "select clients", round_num)

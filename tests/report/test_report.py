@@ -371,6 +371,23 @@ def test_a_runs_outcome_has_its_last_and_best_accuracy_beside_the_papers(tmp_pat
     assert "no result: config.json" in describe(tmp_path / "run")
 
 
+def test_a_servers_rate_that_fell_is_told_and_drawn(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "logs" / "run", [0.1, 0.2], task="ls-biid-c10")
+    assert "server's rate" not in describe(folder)  # runs of earlier versions have none on record
+    rounds = [line(0, 0.1, server_lr=1e-3), line(1, 0.2, server_lr=1e-3)]
+    (folder / "rounds.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rounds))
+    assert "server's rate" not in describe(folder)  # it did not fall
+    rounds[1]["server_lr"] = 1e-3 / 3
+    (folder / "rounds.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rounds))
+    assert re.search("server's rate +0.001 in the first round, 0.000333 in the last", describe(folder))
+    made = report([str(folder)], tmp_path)
+    assert (made / "figures" / "learning-rate-server-ls-biid-c10.png").exists()
+    assert not (made / "figures" / "learning-rate-ls-biid-c10.png").exists()  # the clients' did not fall
+    rounds[1]["server_lr"] = "low"
+    (folder / "rounds.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rounds))
+    assert "line 2: server_lr: expected a finite number, found low" in results.read(folder).remark
+
+
 def test_a_report_says_how_settings_differ_from_the_papers() -> None:
     assert other_settings(make_config("lc-biid-c10", profile="paper", workers=3, seed=5, ablate_eval=True)) == ""
     config = make_config("lc-biid-c10", num_rounds=40, lr=0.5, arch="alexnet")

@@ -167,8 +167,9 @@ def test_labels_at_server_trains_sigma_before_the_clients_round() -> None:
 
 def test_every_epoch_of_the_server_runs_once_with_the_weights_and_the_learning_rate_of_its_round() -> None:
     config = make_config("ls-biid-c10", num_clients=2, num_rounds=2, num_epochs_server=2, lr=0.9, lr_patience=1)
-    for backend in (Arithmetic, OneByOne):
-        epochs = run(config, backend)[1].epochs
+    for kind in (Arithmetic, OneByOne):
+        rounds, backend = run(config, kind)
+        epochs = backend.epochs
         assert [(task.round_num, task.epoch, task.params.sigma[0]) for task in epochs] == [
             (0, 0, 0),
             (0, 1, 10),
@@ -177,12 +178,16 @@ def test_every_epoch_of_the_server_runs_once_with_the_weights_and_the_learning_r
         ]
         # The validation after the first epoch sets the lowest loss; no later one is lower.
         np.testing.assert_allclose([task.lr for task in epochs], [0.9, 0.9, 0.3, 0.1])
+        assert [record.server_lr for record, _ in rounds] == pytest.approx([0.9, 0.3])  # of each round's first epoch
 
 
 def test_a_server_without_epochs_does_not_train() -> None:
-    _, backend = run(make_config("ls-biid-c10", model="fedavg-sl", num_clients=2, num_rounds=2, num_epochs_server=0))
+    rounds, backend = run(
+        make_config("ls-biid-c10", model="fedavg-sl", num_clients=2, num_rounds=2, num_epochs_server=0)
+    )
     assert backend.epochs == []
     assert len(backend.tasks) == 4
+    assert [record.server_lr for record, _ in rounds] == [None, None]
 
 
 def test_a_clients_learning_rate_lasts_between_its_rounds() -> None:

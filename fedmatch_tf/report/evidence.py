@@ -19,7 +19,7 @@ from fedmatch_tf.config import Config, ConfigError
 from fedmatch_tf.config.resume import INPUT_PATHS
 from fedmatch_tf.report import results
 from fedmatch_tf.report.experiments import setting_texts
-from fedmatch_tf.report.results import ROUNDS_GZ, Result
+from fedmatch_tf.report.results import ROUNDS_GZ, SHIPPED, Result
 from fedmatch_tf.runs.atomic import replacing, write_text
 
 ROOT = Path(__file__).parents[2]  # of the project
@@ -48,6 +48,7 @@ def keep(run: Path, config: Config, root: Path = ROOT) -> Path:
     about["settings"].update(dict.fromkeys(INPUT_PATHS))
     about["settings"].update({"dataset_path": "datasets", "output_path": "outputs"})
     lines = (run / "rounds.jsonl").read_bytes()
+    about[SHIPPED] = True
     about["machine"] = {"processor": _processor(), "system": platform.system()}
     about["minutes"] = round(sum(json.loads(line)["seconds"] for line in lines.splitlines()) / 60, 1)
     log = json.loads((run / "server.txt").read_text(encoding="utf-8"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,7 +12,7 @@ from fedmatch_tf.config import Config
 from fedmatch_tf.report.evidence import ROOT, find
 from fedmatch_tf.report.experiments import EVIDENCE, EXPERIMENTS, FIELD_EVIDENCE, configs, hours, setting_texts
 from fedmatch_tf.report.field import published
-from fedmatch_tf.report.paper import reported
+from fedmatch_tf.report.paper import Reported, changed_settings_words, reported
 from fedmatch_tf.report.results import Group, Result
 from fedmatch_tf.report.summary import band, mean, summarise
 from fedmatch_tf.report.tables import Cell, Table, Value, markdown, percent, table_of, value
@@ -38,7 +38,7 @@ This page is made from them by
 
 which first does the runs that are missing, one after the other; each can be stopped and goes on.
 Accuracies are those of the global model on test data after the last round, and the mean of the last ten
-rounds; where the paper has the mean of the clients, that stands there instead (local). Costs are means over
+rounds; where the paper has the mean of the clients, so have we. Costs are means over
 rounds, in per cent of one parameter set. One run each, of the seed that is named, or mean and sample deviation
 of several; the paper's values are means of three runs. Where it has none for AlexNet, that for ResNet-9 is shown.
 Settings are the paper's (`--profile paper`) unless said.
@@ -91,7 +91,7 @@ def page_of(experiment: str, root: Path = ROOT) -> Path:
 
 
 def page(root: Path = ROOT) -> str:
-    """The text of docs/RESULTS.md: a function of the records and of the remarks beside them."""
+    """The text of docs/RESULTS.md: a function of the records and of the remarks on them."""
     runs = configs("evidence", (1,), {})
     done = [config for config in runs if find(config, root) is not None]
     left = sum(hours(config) for config in runs if config not in done)
@@ -144,9 +144,8 @@ def _table(item: str, done: Sequence[Entry]) -> Table:
 
 def _cells(item: str, entry: Entry) -> dict[str, Cell]:
     """A row of an item's table."""
-    config, summary = entry.configs[0], summarise(entry.group)
-    paper = summary.paper
-    name = _measure(entry)
+    config, summary, name = entry.configs[0], summarise(entry.group), _measure(entry)
+    paper, larger = _paper(config), _paper(replace(config, arch="resnet9"))
     runs = [[100 * line[name] for line in record.lines] for record in entry.records]
     accuracy = mean([values[-1] for values in runs])
     assert accuracy is not None
@@ -157,7 +156,7 @@ def _cells(item: str, entry: Entry) -> dict[str, Cell]:
         "accuracy (%)": value(accuracy),
         "last ten": value(mean([math.fsum(values[-10:]) / len(values[-10:]) for values in runs])),
         "at the lowest validation loss": value(summary.validated),
-        "measured": "local" if paper is not None and paper.local else "",
+        "the paper's is": "the mean of the clients" if paper is not None and paper.local else "",
         "paper": "",
         "difference": "",
         "paper, ResNet-9": "",
@@ -170,7 +169,6 @@ def _cells(item: str, entry: Entry) -> dict[str, Cell]:
         ),
         "minutes": value(summary.minutes and summary.minutes._replace(deviation=None), digits=0),
     }
-    larger = reported({**entry.group.settings, "arch": "resnet9"})
     if paper is None and larger is not None:
         cells["paper, ResNet-9"] = Value(larger.accuracy, larger.deviation)
     if paper is not None:
@@ -181,9 +179,14 @@ def _cells(item: str, entry: Entry) -> dict[str, Cell]:
     return cells
 
 
+def _paper(config: Config) -> Reported | None:
+    """The paper's value for such a run; None where more than the profile is not as in the paper."""
+    return None if changed_settings_words(config) else reported(asdict(config))
+
+
 def _measure(entry: Entry) -> str:
     """The accuracy that the paper has for such a run."""
-    paper = reported(entry.group.settings)
+    paper = _paper(entry.configs[0])
     return "local_test_acc" if paper is not None and paper.local else "test_acc"
 
 
@@ -210,20 +213,19 @@ def _figure(item: str, done: Sequence[Entry]) -> Figure:
     figure, panels = plots.panels(EXPERIMENTS[item].what.replace("`", ""), tasks)
     for task, axes in zip(tasks, panels):
         shown = [entry for entry in done if entry.configs[0].task == task]
-        markers: dict[str, str] = {}  # the face of a marker, by what it is of
-        used = set()
+        filled: dict[str, str] = {}  # colour -> the algorithm whose diamond is filled: two with one learner share it
+        told: dict[str, str] = {}  # of the legend: what a diamond is of -> its face
         for look, entry in zip(style.of_models([entry.configs[0].model for entry in shown]), shown):
             config, seeds = entry.configs[0], len(entry.records)
             rounds, centre, width = band(entry.group, _measure(entry))
             label = _model(item, config) + (f" (mean of {seeds} seeds)" if seeds > 1 else "")
             plots.curve(axes, look, label, rounds, centre, width)
-            paper = reported(entry.group.settings)
+            paper = _paper(config)
             if paper is not None:
-                hollow = look.colour in used  # two algorithms with one learner have one colour
-                used.add(look.colour)
-                markers[f"the paper's value{f', {config.algorithm}' if hollow else ''}"] = "white" if hollow else "grey"
+                hollow = filled.setdefault(look.colour, config.algorithm) != config.algorithm
+                told[f"the paper's value{f', {config.algorithm}' if hollow else ''}"] = "white" if hollow else "grey"
                 plots.marker(axes, 1.02 * rounds[-1], paper.accuracy, look.colour, hollow)
-        for label, face in markers.items():
+        for label, face in told.items():
             axes.plot([], [], color="grey", ls="", marker="D", ms=5, mfc=face, label=label)
         axes.set_ylim(bottom=0)
         plots.finish(axes, "round", "test accuracy, %" if axes is panels[0] else "")

@@ -53,12 +53,10 @@ def _by_class(confusion: Confusion | None) -> list[tuple[str, str]]:
     return rows
 
 
-def _server_rate(lines: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+def _server_rate(config: Config, lines: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     """What became of the learning rate of the server's own epochs, if it fell: a very small one trains nothing."""
-    rates = [line["server_lr"] for line in lines if "server_lr" in line]
-    if not rates or rates[-1] == rates[0]:
-        return []
-    return [("server's rate", f"{rates[0]:.3g} in the first round, {rates[-1]:.3g} in the last")]
+    last = lines[-1].get("server_lr", config.lr)  # runs of earlier versions have none on record
+    return [] if last == config.lr else [("server's rate", f"{config.lr:.3g} at the start, {last:.3g} at the end")]
 
 
 def describe(folder: Path) -> str:
@@ -102,7 +100,7 @@ def describe(folder: Path) -> str:
         *by_class,
         ("the paper", paper),
         *_published(config),
-        *([("our own run", shipped)] if (shipped := beside(result.settings)) else []),
+        *([("shipped records", shipped)] if (shipped := beside(result.settings)) else []),
         *([("not the paper's", others)] if value is not None and (others := other_settings(config)) else []),
         (
             "cost to a client",
@@ -110,7 +108,7 @@ def describe(folder: Path) -> str:
         ),
         *lost,
         ("cost from a client", f"{100 * mean['c2s']:.0f} %, {_size(sent['c2s'])}"),
-        *_server_rate(lines),
+        *_server_rate(config, lines),
         ("time", f"{duration(sum(line['seconds'] for line in lines))}"),
     ]
     return "\n".join(f"  {name:<19} {value}" for name, value in rows)

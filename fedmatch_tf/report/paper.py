@@ -168,7 +168,12 @@ ONLY_WATCHES = frozenset({"ablate_eval", "labeled_acc", "keep_best", "eval_clien
 def other_settings(config: Config) -> str:
     """How a run's settings differ from the paper's, in a few words; empty if they don't."""
     told = [] if config.profile == "paper" else [f"profile {config.profile}"]
-    return ", ".join([*told, *setting_words(config, _MATCHED)])
+    return ", ".join([*told, *changed_settings_words(config)])
+
+
+def changed_settings_words(config: Config) -> list[str]:
+    """How a run's settings differ from its profile's, but for those by which the paper's value is found."""
+    return setting_words(config, _MATCHED)
 
 
 def setting_words(config: Config, matched: frozenset[str]) -> list[str]:

@@ -67,17 +67,20 @@ def _curves(task: str, groups: Sequence[Group]) -> Iterator[Drawn]:
                 axes.set_xlim(1 - 0.02 * longest, 1.02 * longest)
             finish(axes, "round", "%")
             yield file_name(f"{file}-{task}"), title, figure
-    for name, file, whose in (("lr", "", "mean over a round's clients"), ("server_lr", "-server", "of the server")):
+    for name, file, what in (
+        ("lr", "learning-rate", "Learning rate, mean over a round's clients"),
+        ("server_lr", "learning-rate-server", "Learning rate of the server"),
+    ):
         rates = [band(group, name) for group in groups]
         if any(len({round(value, 9) for value in centre}) > 1 for _, centre, _ in rates):  # else a table says it
-            title = f"Learning rate, {whose}, {task}"
+            title = f"{what}, {task}"
             figure, axes = new(title)
             for group, own, (rounds, centre, _) in zip(groups, styles, rates):
                 if rounds:
                     curve(axes, own, _short(group), rounds, [value / 100 for value in centre])
             axes.set_yscale("log")
             finish(axes, "round", "learning rate")
-            yield file_name(f"learning-rate{file}-{task}"), title, figure
+            yield file_name(f"{file}-{task}"), title, figure
 
 
 def _has(group: Group, name: str) -> bool:
@@ -95,6 +98,7 @@ def _by_labels(task: str, summaries: Sequence[Summary]) -> Iterator[Drawn]:
         about = summary.group.settings
         if summary.final is not None:
             name = about["model"] + (" without decomposition" if about["no_decomposition"] else "")
+            name += " (shipped record)" if summary.group.shipped else ""
             lines.setdefault(name, []).append((about["labels_per_class"], summary.final.value))
     if any(len({labels for labels, _ in points}) > 1 for points in lines.values()):
         title = f"Final accuracy by labels per class, {task}"
@@ -235,11 +239,12 @@ def finish(axes: Axes, x: str, y: str, legend: bool = True) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
+    figure = axes.get_figure()
+    assert figure is not None
     count = len(axes.get_legend_handles_labels()[0])
     longest = max((len(text) for text in axes.get_legend_handles_labels()[1]), default=0)
-    if legend and (count > 6 or (longest > 45 and count > 1)):  # beside the picture, which becomes wider for it
-        figure = axes.get_figure()
-        assert figure is not None
+    crowded = count > 6 or (longest > 45 and count > 1)
+    if legend and crowded and len(figure.axes) == 1:  # beside the picture, which becomes wider for it
         figure.set_size_inches(1.6 * WIDTH, max(3.8, 0.22 * count))
         axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1.0))
     elif legend:

@@ -147,7 +147,7 @@ def runs_table(results: Sequence[Result]) -> Table:
         {
             "run": result.name,
             "state": result.state,
-            "remark": result.remark,
+            "remark": "; ".join(filter(None, ["shipped record" if result.shipped else "", result.remark])),
             "seed": str(result.settings.get("seed", "")),
             "rounds": _whole(len(result.lines)),
             "last acc. (%)": Value(100 * result.lines[-1]["test_acc"]) if result.lines else "",
@@ -163,7 +163,13 @@ _ABOUT = ("task", "model", "arch", "profile", "seed")
 def rounds_csv(results: Sequence[Result]) -> str:
     """One row per run and round, flat, for pandas and R."""
     rows = [
-        {"run": result.name, "state": result.state, **{name: result.settings[name] for name in _ABOUT}, **flat(line)}
+        {
+            "run": result.name,
+            "state": result.state,
+            "shipped": str(result.shipped).lower(),
+            **{name: result.settings[name] for name in _ABOUT},
+            **flat(line),
+        }
         for result in results
         for line in result.lines
     ]

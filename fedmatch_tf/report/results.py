@@ -113,7 +113,7 @@ def read(folder: Path) -> Result:
     """The run in a folder."""
     try:
         config = json.loads(untrusted.read_text(folder / "config.json", MAX_BYTES))
-        about, shipped = _settings(config["settings"]), "minutes" in config
+        about, shipped = _settings(config["settings"]), config.get(SHIPPED, False) is True
     except BROKEN as error:
         return Result(str(folder), UNREADABLE, f"config.json: {_one_line(error)}", {}, [])
     lines, problem = _read_rounds(folder, about["num_clients"])
@@ -148,6 +148,7 @@ _LARGEST = 1e12
 
 ROUNDS, ROUNDS_GZ = "rounds.jsonl", "rounds.jsonl.gz"
 MAX_BYTES = 200 * 2**20  # of all rounds
+SHIPPED = "shipped"  # true in the config.json of records that ship with the code
 
 
 def _text_of_rounds(folder: Path) -> str:

@@ -47,7 +47,7 @@ class RoundRecord(NamedTuple):
     helpers: Mapping[int, Sequence[int]]  # client -> who helped it
     seconds: float
     dropped: tuple[int, ...] | None = None  # clients whose updates did not arrive; None where all always do
-    server_lr: float | None = None  # of the server's own epochs; None where it has none
+    server_lr: float | None = None  # with which the server's epochs of this round begin; None where it has none
 
 
 def round_record(

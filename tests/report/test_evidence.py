@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from matplotlib.axes import Axes
 
-from fedmatch_tf.config import ConfigError, make_config
-from fedmatch_tf.report import evidence, results
+from fedmatch_tf.config import Config, ConfigError, make_config
+from fedmatch_tf.report import evidence, evidence_pages, results
 from fedmatch_tf.report.build import report
-from fedmatch_tf.report.evidence_pages import field_page, page, page_of, write_pages
+from fedmatch_tf.report.evidence_pages import entries, field_page, page, page_of, write_pages
 from fedmatch_tf.report.experiments import EVIDENCE, configs
 from tests.conftest import ROOT
 from tests.report.made_up_runs import write_run
@@ -117,8 +120,52 @@ def test_the_page_has_a_table_and_a_figure_of_what_was_run_and_lists_the_rest(tm
     assert " | 45.00 | 37.50 | 47.23 ± 0.31 | -2.23 | " in rows[3]
     assert "Not run yet: lc-biid-c10 fedmatch, seed 3; lc-biid-c10 fedprox-sl; lc-biid-c10 fedavg-uda" in item
     assert "A remark." in item
-    assert "fedmatch" in text.split("## ")[2]  # the ablations have the same run
+    assert "| lc-biid-c10 | fedmatch | 1 | 40.00 |" in text.split("## ")[2]  # the ablations have the same run
     assert (tmp_path / "docs" / "figures" / "results-alexnet.png").stat().st_size > 5000
+
+
+def drawn(item: str, tmp_path: Path, keep: Callable[[Config], bool]) -> list[Axes]:
+    """The pictures of an item with records of the runs that are to be kept, all made up."""
+    for config in filter(keep, configs(item, (1,), {})):
+        run = write_run(
+            tmp_path / "logs" / item / evidence.record_name(config), [0.3] * config.num_rounds, **asdict(config)
+        )
+        (run / "server.txt").write_text("{}")
+        evidence.keep(run, config, tmp_path)
+    return evidence_pages._figure(item, [entry for entry in entries(item, tmp_path) if entry.records]).axes
+
+
+def diamonds(axes: Axes) -> list[tuple[float, str]]:
+    """(height, face) of the paper's values."""
+    shown = [line for line in axes.get_lines() if line.get_marker() == "D"]
+    faces = ["hollow" if line.get_markerfacecolor() == "white" else "filled" for line in shown]
+    return sorted((float(y), face) for line, face in zip(shown, faces) for y in np.asarray(line.get_ydata()))
+
+
+def test_diamonds_are_the_papers_values_for_these_settings_and_tell_algorithms_apart(tmp_path: Path) -> None:
+    (axes,) = drawn("results-alexnet", tmp_path, lambda config: config.learner in ("fixmatch", "fedmatch"))
+    assert diamonds(axes) == [(32.33, "filled"), (36.83, "hollow"), (41.67, "filled")]
+    labels = axes.get_legend_handles_labels()[1]
+    assert labels == [
+        *("fedmatch (mean of 3 seeds)", "fedavg-fixmatch", "fedprox-fixmatch"),
+        *("the paper's value", "the paper's value, fedprox"),
+    ]
+    # With another lambda_l2, psi_factor or lr it is not the paper's run: no value, and no difference in the table.
+    (axes,) = drawn("results-scale", tmp_path, lambda config: True)
+    assert diamonds(axes) == [(32.33, "filled"), (41.67, "filled"), (47.23, "filled")]
+    rows = [line for line in evidence_pages.page(tmp_path).splitlines() if "psi-factor" in line or "lambda-l2" in line]
+    assert len(rows) == 3
+    assert all(" | 30.00 | 30.00 |  |  | " in row for row in rows)
+
+
+def test_two_tasks_are_two_pictures_side_by_side(tmp_path: Path) -> None:
+    panels = drawn("results-covid", tmp_path, lambda config: True)
+    assert [axes.get_title(loc="left") for axes in panels] == ["lc-biid-covid", "ls-biid-covid"]
+    for axes in panels:
+        assert axes.get_legend_handles_labels()[1] == ["fedmatch", "fedprox-fixmatch", "fedprox-uda"]
+        assert diamonds(axes) == []  # the paper has no value for AlexNet
+    rows = [line for line in evidence_pages.page(tmp_path).splitlines() if line.startswith("| ls-biid-covid")]
+    assert [row.split(" | ")[5] for row in rows] == ["84.32 ± 0.11", "72.15 ± 0.14", "80.11 ± 0.18"]  # of ResNet-9
 
 
 def test_the_evidence_takes_no_settings_but_the_machines() -> None:

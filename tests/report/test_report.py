@@ -250,6 +250,25 @@ def test_accuracy_by_labels_per_class_is_drawn_where_runs_differ_in_it(tmp_path:
     assert (made / "figures" / "labels-lc-biid-c10.png").exists()
 
 
+def test_records_that_ship_have_a_line_and_rows_of_their_own(tmp_path: Path) -> None:
+    for labels in (5, 10):
+        for name in ("own", "shipped"):
+            folder = write_run(tmp_path / f"{name}{labels}", [0.25], labels_per_class=labels)
+            about = json.loads((folder / "config.json").read_text())
+            (folder / "config.json").write_text(json.dumps({**about, "shipped": name == "shipped"}))
+    figures = task_figures("lc-biid-c10", [summarise(group) for group in groups_of(tmp_path)])
+    (figure,) = [figure for name, _, figure in figures if name == "labels-lc-biid-c10"]
+    lines = {line.get_label(): np.asarray(line.get_xdata()).tolist() for line in figure.axes[0].get_lines()}
+    assert lines["fedmatch"] == lines["fedmatch (shipped record)"] == [5, 10]
+    found = results.find([str(tmp_path / "*")])
+    rows = list(csv.DictReader(report_tables.rounds_csv(found).splitlines()))
+    assert [(row["run"], row["shipped"]) for row in rows] == [
+        *(("own10", "false"), ("own5", "false"), ("shipped10", "true"), ("shipped5", "true")),
+    ]
+    remarks = [row[2] for row in tables.texts(report_tables.runs_table(found))]
+    assert remarks == ["", "", "shipped record", "shipped record"]
+
+
 def test_the_command_reports_without_tensorflow_and_prints_its_folder(tmp_path: Path) -> None:
     write_run(tmp_path / "outputs" / "logs" / "run", [0.1, 0.4])
     code = (
@@ -374,12 +393,14 @@ def test_a_runs_outcome_has_its_last_and_best_accuracy_beside_the_papers(tmp_pat
 def test_a_servers_rate_that_fell_is_told_and_drawn(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "logs" / "run", [0.1, 0.2], task="ls-biid-c10")
     assert "server's rate" not in describe(folder)  # runs of earlier versions have none on record
-    rounds = [line(0, 0.1, server_lr=1e-3), line(1, 0.2, server_lr=1e-3)]
+    rounds = [line(0, 0.1), line(1, 0.2, server_lr=1e-3)]  # begun with an earlier version
     (folder / "rounds.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rounds))
     assert "server's rate" not in describe(folder)  # it did not fall
     rounds[1]["server_lr"] = 1e-3 / 3
     (folder / "rounds.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rounds))
-    assert re.search("server's rate +0.001 in the first round, 0.000333 in the last", describe(folder))
+    assert re.search("server's rate +0.001 at the start, 0.000333 at the end", describe(folder))
+    rounds[0]["server_lr"] = 1e-3
+    (folder / "rounds.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rounds))
     made = report([str(folder)], tmp_path)
     assert (made / "figures" / "learning-rate-server-ls-biid-c10.png").exists()
     assert not (made / "figures" / "learning-rate-ls-biid-c10.png").exists()  # the clients' did not fall

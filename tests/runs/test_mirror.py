@@ -68,3 +68,5 @@ def test_only_what_was_measured_is_a_scalar() -> None:
     names = dict(scalars(line(0, 0.5)))
     assert names["accuracy/global"] == 0.5
     assert "accuracy/clients" not in names
+    assert "learning_rate_server" not in names
+    assert dict(scalars(line(0, 0.5, server_lr=0.25)))["learning_rate_server"] == 0.25

@@ -32,5 +32,5 @@ def test_records_of_earlier_versions_have_no_learning_rate_of_the_server(tmp_pat
     path = tmp_path / "records.jsonl"
     path.write_bytes(content)
     assert read_records(path, Mark(len(content), 0)) == [round_of(0)]
-    with pytest.raises(DataError, match="round 1.*server_lr"):
+    with pytest.raises(DataError, match=r"round 1.*server_lr"):
         check_lines(json.dumps({**fields, "server_lr": "fast"}).encode(), 1, 2)

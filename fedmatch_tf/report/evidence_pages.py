@@ -227,6 +227,6 @@ def _figure(item: str, done: Sequence[Entry]) -> Figure:
                 plots.marker(axes, 1.02 * rounds[-1], paper.accuracy, look.colour, hollow)
         for label, face in told.items():
             axes.plot([], [], color="grey", ls="", marker="D", ms=5, mfc=face, label=label)
-        axes.set_ylim(bottom=0)
         plots.finish(axes, "round", "test accuracy, %" if axes is panels[0] else "")
+    panels[0].set_ylim(bottom=0)  # of all, when the highest curve is known
     return figure

@@ -174,8 +174,11 @@ def test_a_model_looks_the_same_in_every_figure_and_no_two_look_alike() -> None:
     assert style.of_models(["fedavg-sl", "fedmatch", "fedmatch"]) == [
         style.of_model("fedavg-sl"),
         style.of_model("fedmatch"),
-        style.of_model("fedmatch")._replace(marker="o"),
+        style.of_model("fedmatch")._replace(marker="o", colour="#6A2F00"),  # half of D55E00, which is vermilion
     ]
+    assert style.of_model("fedavg-sl", 1).colour == "#808080"  # black can't be darker
+    variants = [style.of_model("fedmatch", variant) for variant in range(8)]
+    assert len({(look.colour, look.marker) for look in variants}) == 8
 
 
 def test_rounds_without_a_value_leave_a_gap_and_a_single_one_is_a_point(tmp_path: Path) -> None:

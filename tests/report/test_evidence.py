@@ -154,7 +154,7 @@ def test_diamonds_are_the_papers_values_for_these_settings_and_tell_algorithms_a
     (axes,) = drawn("results-scale", tmp_path, lambda config: True)
     assert diamonds(axes) == [(32.33, "filled"), (41.67, "filled"), (47.23, "filled")]
     rows = [line for line in evidence_pages.page(tmp_path).splitlines() if "psi-factor" in line or "lambda-l2" in line]
-    assert len(rows) == 3
+    assert len(rows) == 4
     assert all(" | 30.00 | 30.00 |  |  | " in row for row in rows)
 
 

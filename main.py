@@ -213,17 +213,18 @@ def reproduce(command: Command, progress: Progress) -> int:
     from fedmatch_tf.config.program import short_program
     from fedmatch_tf.report import reproduce as reproduction
 
-    name, seeds = command.experiment or "", command.seeds or reproduction.DEFAULT_SEEDS
+    name = command.experiment or ""
+    seeds = reproduction.seeds_of(name, command.seeds)
     if command.list_experiments:
         print(reproduction.list_experiments(seeds, command.given))
     elif command.dry_run:
         planned = reproduction.plan(name, seeds, command.given)
-        done = reproduction.num_done(name, planned.configs)
-        notes = [*planned.notes, *([f"done already: {done} of {len(planned.configs)} runs"] if done else [])]
+        done = reproduction.are_done(name, planned.configs)
+        notes = [*planned.notes, *([f"done already: {sum(done)} of {len(done)} runs"] if any(done) else [])]
         for note in notes:
             print(f"{short_program()}: note: {note}", file=sys.stderr)
-        for config in planned.configs:
-            print(reproduction.command(config))
+        for config, is_done in zip(planned.configs, done):
+            print(reproduction.command(config) + ("  # done" if is_done else ""))
     else:
         print(reproduction.reproduce(name, seeds, command.given, command.quiet, progress))
     return DONE

@@ -88,7 +88,7 @@ class Config:
     psi_factor: float = _setting(
         float,
         WHAT,
-        "psi starts as this times sigma; a model without psi starts as their sum",
+        "psi starts as this times sigma; a model without psi starts as (1 + this) times sigma",
         rule=NOT_NEGATIVE,
     )
 

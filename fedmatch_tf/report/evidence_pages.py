@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fedmatch_tf.config import Config
 from fedmatch_tf.report.evidence import ROOT, find
-from fedmatch_tf.report.experiments import EVIDENCE, EXPERIMENTS, FIELD_EVIDENCE, configs, hours, setting_texts
+from fedmatch_tf.report.experiments import EVIDENCE, EXPERIMENTS, FIELD_EVIDENCE, configs, hours, run_words
 from fedmatch_tf.report.field import published
 from fedmatch_tf.report.paper import Reported, changed_settings_words, reported
 from fedmatch_tf.report.results import Group, Result
@@ -40,7 +40,8 @@ which first does the runs that are missing, one after the other; each can be sto
 Accuracies are those of the global model on test data after the last round, and the mean of the last ten
 rounds; where the paper has the mean of the clients, so have we. Costs are means over
 rounds, in per cent of one parameter set. One run each, of the seed that is named, or mean and sample deviation
-of several; the paper's values are means of three runs. Where it has none for AlexNet, that for ResNet-9 is shown.
+of several; the paper's values are means of three runs. Where it has none for AlexNet, that for ResNet-9 is shown,
+which tells the order of methods at most. A difference is given where settings are the paper's or those of the authors' code.
 Settings are the paper's (`--profile paper`) unless said.
 """
 
@@ -193,12 +194,8 @@ def _measure(entry: Entry) -> str:
 def _model(item: str, config: Config) -> str:
     """The model, and what of its settings is neither the paper's nor that of every run of the item."""
     runs = configs(item, (1,), {})
-    shared = set.intersection(*(set(_other_settings(run)) for run in runs)) if len(runs) > 1 else set()
-    return ", ".join([config.model, *(text for text in _other_settings(config) if text not in shared)])
-
-
-def _other_settings(config: Config) -> list[str]:
-    return ([] if config.profile == "paper" else [f"profile {config.profile}"]) + setting_texts(config)
+    shared = set.intersection(*(set(run_words(run)[1:]) for run in runs)) if len(runs) > 1 else set()
+    return ", ".join(text for text in run_words(config) if text not in shared)
 
 
 def _seed(config: Config) -> str:

@@ -275,6 +275,12 @@ def setting_texts(config: Config) -> list[str]:
     ]
 
 
+def run_words(config: Config) -> list[str]:
+    """Model, profile if it isn't the paper's, and what settings are not its profile's."""
+    profile = [] if config.profile == "paper" else [f"profile {config.profile}"]
+    return [config.model, *profile, *setting_texts(config)]
+
+
 GFLOP = {"resnet9": 0.76, "alexnet": 0.76 / 16, "wrn28_2": 0.42, "resnet8": 0.39}  # forward, one 32x32 image
 TRAINING = 3.0  # a training pass over a forward pass
 RATE = 215.0  # GFLOP per second that rounds reach on two cores of an AMD EPYC

@@ -13,13 +13,20 @@ from fedmatch_tf.config import Config, ConfigError, changed_settings, flag
 from fedmatch_tf.config.resume import INPUT_PATHS, MAY_CHANGE, with_absolute_paths
 from fedmatch_tf.report import evidence, evidence_pages, experiments, results
 from fedmatch_tf.report.build import report
-from fedmatch_tf.report.experiments import EXPERIMENTS, PAPER_EXPERIMENTS, configs, hours, ships
+from fedmatch_tf.report.experiments import EXPERIMENTS, PAPER_EXPERIMENTS, configs, hours, run_words, ships
 from fedmatch_tf.report.outcome import describe
 from fedmatch_tf.report.time_left import TimeLeft
 from fedmatch_tf.runs.display import Progress, duration
 from fedmatch_tf.runs.partition_folder import with_own_partitions
 
 DEFAULT_SEEDS = (1, 2, 3)
+
+
+def seeds_of(name: str, given: Sequence[int] | None) -> Sequence[int]:
+    """The seeds of an experiment's runs; those of runs that ship with the code are fixed."""
+    if given is not None and ships(name):
+        raise ConfigError(f"--seeds: the runs of --experiment {name} have the seeds of its records; leave it out")
+    return given or DEFAULT_SEEDS
 
 
 def list_experiments(seeds: Sequence[int], given: Mapping[str, Any]) -> str:
@@ -88,9 +95,9 @@ def _finder(name: str) -> Callable[[Config], results.Result | None]:
     return _shipped_or_run if ships(name) else find_run
 
 
-def num_done(name: str, runs: Sequence[Config]) -> int:
-    """How many of an experiment's runs need not be done again."""
-    return sum(map(_is_done, map(_finder(name), runs)))
+def are_done(name: str, runs: Sequence[Config]) -> list[bool]:
+    """Which of an experiment's runs need not be done again."""
+    return [_is_done(result) for result in map(_finder(name), runs)]
 
 
 def _is_done(result: results.Result | None) -> bool:
@@ -144,7 +151,7 @@ def do_all(
         found = [find(run) for run in runs[number - 1 :]]
         existing = found[0]
         left = time_left.of(zip(runs[number - 1 :], found))
-        about = f"[{number} of {len(runs)}, about {duration(left)} left] {config.task} {config.model}"
+        about = f"[{number} of {len(runs)}, about {duration(left)} left] {config.task} {', '.join(run_words(config))}"
         state = "done" if _is_done(existing) else "going on" if existing else "starting"
         if not quiet:
             print(f"{about}, seed {config.seed}: {state}", file=sys.stderr, flush=True)

@@ -259,6 +259,9 @@ def _check_own(*folders: Path) -> None:
                 )
 
 
+_WITHOUT = ". Records that ship with the code have no weights: train with their settings"
+
+
 def both(folder: Path, flag: str) -> tuple[Path, Path]:
     """(the folder of a run's logs, the folder of its checkpoint), given the first by this flag."""
     whole = Path(os.path.normpath(folder.absolute()))
@@ -267,7 +270,7 @@ def both(folder: Path, flag: str) -> tuple[Path, Path]:
     if whole.parent.name != "logs" or not check_pts.is_dir():
         raise ConfigError(
             f"{flag}: expected the folder of a run, <output-path>/logs/<name>, that has a checkpoint in "
-            f"<output-path>/check_pts/<name>; received {folder}"
+            f"<output-path>/check_pts/<name>; received {folder}{_WITHOUT if whole.parent.name == 'results' else ''}"
         )
     return folder, check_pts
 

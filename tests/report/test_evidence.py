@@ -16,6 +16,7 @@ from fedmatch_tf.report import evidence, evidence_pages, results
 from fedmatch_tf.report.build import report
 from fedmatch_tf.report.evidence_pages import entries, field_page, page, page_of, write_pages
 from fedmatch_tf.report.experiments import EVIDENCE, configs
+from fedmatch_tf.runs.folders import both
 from tests.conftest import ROOT
 from tests.report.made_up_runs import write_run
 
@@ -64,6 +65,11 @@ def test_results_has_nothing_but_records_so_that_a_shell_may_spell_them_out() ->
     folders = sorted((ROOT / "results").iterdir())
     assert [result.remark for result in map(results.read, folders) if result.state != "finished"] == []
     assert all(results.read(folder).shipped for folder in folders)
+
+
+def test_a_record_has_no_weights_and_says_so_where_they_are_needed() -> None:
+    with pytest.raises(ConfigError, match="Records that ship with the code have no weights"):
+        both(ROOT / "results" / "lc-biid-c10-alexnet-fedmatch-paper-seed2", "--resume")
 
 
 def test_a_record_of_other_settings_under_the_same_name_does_not_count(record: Path, tmp_path: Path) -> None:

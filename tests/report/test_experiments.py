@@ -14,7 +14,7 @@ import pytest
 
 from fedmatch_tf.config import Config, ConfigError, make_config
 from fedmatch_tf.report import reproduce, results
-from fedmatch_tf.report.experiments import EXPERIMENTS, PAPER_EXPERIMENTS, configs, hours
+from fedmatch_tf.report.experiments import EXPERIMENTS, PAPER_EXPERIMENTS, configs, hours, run_words
 from fedmatch_tf.report.paper import reported
 from fedmatch_tf.report.time_left import TimeLeft
 from parser import parse
@@ -121,9 +121,20 @@ def test_a_dry_run_prints_commands_that_make_the_same_runs(name: str) -> None:
 def test_a_dry_run_says_how_many_runs_are_done(tmp_path: Path) -> None:
     result = run_main("--work-type=reproduce", "--experiment=field-server", "--dry-run", cwd=tmp_path)
     assert result.stderr == "main.py: note: done already: 2 of 2 runs\n", "both ship with the code"
-    assert len(result.stdout.splitlines()) == 2
+    assert [line.endswith("  # done") for line in result.stdout.splitlines()] == [True, True]
     result = run_main("--work-type=reproduce", "--experiment=ablation-parts", "--dry-run", cwd=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
+    assert "# done" not in result.stdout
+
+
+def test_seeds_of_runs_that_ship_are_fixed(tmp_path: Path) -> None:
+    result = run_main("--work-type=reproduce", "--experiment=evidence", "--seeds=2", "--dry-run", cwd=tmp_path)
+    assert_refused(result, "--seeds: the runs of --experiment evidence have the seeds of its records; leave it out")
+
+
+def test_runs_of_one_model_are_told_apart() -> None:
+    names = [", ".join(run_words(config)) for config in configs("results-ablations", (1,), {})]
+    assert names == ["fedmatch", "fedmatch, profile official", "fedmatch, no-icc", "fedmatch, no-decomposition"]
 
 
 def test_a_run_is_found_again_by_what_it_is(tmp_path: Path) -> None:

@@ -41,8 +41,8 @@ Accuracies are those of the global model on test data after the last round, and 
 rounds; where the paper has the mean of the clients, so have we. Costs are means over
 rounds, in per cent of one parameter set. One run each, of the seed that is named, or mean and sample deviation
 of several; the paper's values are means of three runs. Where it has none for AlexNet, that for ResNet-9 is shown,
-which tells the order of methods at most. A difference is given where settings are the paper's or those of the authors' code.
-Settings are the paper's (`--profile paper`) unless said.
+which tells the order of methods at most. A difference is given where settings are the paper's or those of the
+authors' code. Settings are the paper's (`--profile paper`) unless said.
 """
 
 

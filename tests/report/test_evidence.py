@@ -12,7 +12,7 @@ import pytest
 from matplotlib.axes import Axes
 
 from fedmatch_tf.config import Config, ConfigError, make_config
-from fedmatch_tf.report import evidence, evidence_pages, results
+from fedmatch_tf.report import evidence, evidence_pages, results, tables
 from fedmatch_tf.report.build import report
 from fedmatch_tf.report.evidence_pages import entries, field_page, page, page_of, write_pages
 from fedmatch_tf.report.experiments import EVIDENCE, configs
@@ -189,6 +189,15 @@ def test_every_run_of_the_evidence_has_a_name_of_its_own_and_its_seed() -> None:
     }
     assert all(config.arch == "alexnet" for config in runs[:-1])
     assert (runs[-1].arch, runs[-1].profile, runs[-1].num_rounds) == ("resnet9", "official", 200)
+
+
+def test_the_readme_has_the_figures_of_the_records() -> None:
+    readme = (ROOT / "README.md").read_text()
+    for item in ("results-alexnet", "results-resnet9"):
+        for entry in entries(item):
+            cells = evidence_pages._cells(item, entry)
+            for column in ("accuracy (%)", "paper", "difference"):
+                assert tables.text(cells[column]) in readme, (item, entry.configs[0].model, column)
 
 
 def test_the_page_is_what_the_records_give() -> None:

@@ -191,14 +191,18 @@ def use_model(command: Command, progress: Progress) -> int:
     if command.work_type == "evaluate":
         from fedmatch_tf.trained.evaluation import evaluate
 
-        done = evaluate(run, command.given.get("source"), output, progress, command.given.get("dataset_path"))
+        given = {name: command.given.get(name) for name in ("dataset_path", "precision")}
+        done = evaluate(run, command.given.get("source"), output, progress, **given)
         print(done.text)
         print(done.folder)
     elif command.work_type == "predict":
         from fedmatch_tf.trained.prediction import predict
 
         to = Path(command.output) if command.output else None
-        written = predict(run, command.images, to, output, progress, lambda text: print(text, file=sys.stderr))
+        precision = command.given.get("precision")
+        written = predict(
+            run, command.images, to, output, progress, lambda text: print(text, file=sys.stderr), precision
+        )
         print(f"{written.predicted:,} images predicted, {written.skipped:,} skipped")
         print(written.path)
     else:

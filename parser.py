@@ -142,8 +142,8 @@ def _check_work(
 
 # What can be done with a trained model: the flags that each needs, and those that it can take.
 _MODEL_WORK: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "evaluate": (("run",), ("source", "dataset_path", "output_path")),
-    "predict": (("run", "images"), ("output", "output_path")),
+    "evaluate": (("run",), ("source", "dataset_path", "output_path", "precision")),
+    "predict": (("run", "images"), ("output", "output_path", "precision")),
     "export": (("run", "to"), ()),
 }
 _EXAMPLES = {"run": "outputs/logs/<run>", "images": "photos/", "to": "model.keras"}

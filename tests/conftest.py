@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 
 from data.quiet import set_variables
+from fedmatch_tf.backends.environment import check_cpu_precision
+from fedmatch_tf.config import ConfigError
 from tests.command_server import CommandServer
 
 set_variables()
@@ -28,6 +30,17 @@ ROOT = Path(__file__).resolve().parent.parent
 ORIGINAL = ROOT / "tests" / "original"  # what the original computed
 SHARED = ROOT.parent / "shared"
 
+
+def _has_bfloat16() -> bool:
+    try:
+        check_cpu_precision("bfloat16")
+    except ConfigError:
+        return False
+    return True
+
+
+HAS_BFLOAT16 = _has_bfloat16()
+needs_bfloat16 = pytest.mark.skipif(not HAS_BFLOAT16, reason="this processor does not compute in bfloat16")
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="real data are not beside the project")
 
 

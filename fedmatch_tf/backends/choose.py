@@ -14,7 +14,7 @@ from typing import Any
 
 from data.loader import Partitions
 from fedmatch_tf.backends import machine, own_code
-from fedmatch_tf.backends.environment import check_gpus, list_gpus, prepare, worker_variables
+from fedmatch_tf.backends.environment import check_cpu_precision, check_gpus, list_gpus, prepare, worker_variables
 from fedmatch_tf.backends.inline import InlineBackend
 from fedmatch_tf.backends.process import ProcessBackend
 from fedmatch_tf.config import Config, ConfigError
@@ -27,7 +27,7 @@ def make_worker(config: Config, partitions: Partitions | None = None) -> Any:
     Args:
         partitions: if they are not to be looked up on this disk.
     """
-    prepare(config.threads_per_worker, config.gpu_memory)
+    prepare(config.threads_per_worker, config.gpu_memory, config.precision)
     from fedmatch_tf.simulation.worker import Worker
 
     return Worker(config, partitions)
@@ -46,13 +46,18 @@ def decide(config: Config) -> Config:
 
 
 def check_backend(config: Config) -> None:
-    """Raises ConfigError if the run can't have what it asks for: a module, a GPU, a script that can be loaded again."""
+    """Raises ConfigError if the run can't have what it asks for.
+
+    That is a module, a GPU, a precision, or a script that can be loaded again.
+    """
     own_code.check(config.arch)
     if config.backend == "process" or config.gpu is not None:  # processes are spawned
         own_code.check_script()
     if config.gpu is not None:
         with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-            check_gpus(config.gpu, pool.submit(list_gpus).result())
+            check_gpus(config.gpu, pool.submit(list_gpus).result(), config.precision)
+    elif not config.ray_address:  # each node of a cluster sees for itself
+        check_cpu_precision(config.precision)
 
 
 def open_backend(

@@ -7,7 +7,8 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from data.quiet import load_tensorflow
 from fedmatch_tf.config import ConfigError
@@ -30,8 +31,15 @@ def worker_variables(gpu: int | None, given: Mapping[str, str]) -> dict[str, str
     }
 
 
-def check_gpus(ids: Sequence[int], found: Sequence[str]) -> None:
-    """Raises ConfigError unless all ids are among the GPUs found, given by name."""
+class Gpu(NamedTuple):
+    """A GPU that TensorFlow finds."""
+
+    name: str
+    capability: tuple[int, int] | None = None  # of Nvidia's; None: not known
+
+
+def check_gpus(ids: Sequence[int], found: Sequence[Gpu], precision: str = "float32") -> None:
+    """Raises ConfigError unless all ids are among the GPUs found, and these compute in the precision."""
     if not found:
         raise ConfigError(
             f"--gpu: expected GPUs {', '.join(map(str, ids))}, but TensorFlow finds no GPU on this machine. "
@@ -39,25 +47,79 @@ def check_gpus(ids: Sequence[int], found: Sequence[str]) -> None:
         )
     missing = [gpu for gpu in ids if gpu >= len(found)]
     if missing:
-        listed = ", ".join(f"{number} ({name})" for number, name in enumerate(found))
+        listed = ", ".join(f"{number} ({gpu.name})" for number, gpu in enumerate(found))
         raise ConfigError(f"--gpu: there is no GPU {', '.join(map(str, missing))} here; there is {listed}")
+    for gpu in ids:
+        check_gpu_precision(found[gpu], precision)
 
 
-def list_gpus() -> list[str]:
-    """The GPUs that TensorFlow finds, by name. Loads TensorFlow, so it is called in a process of its own."""
+def check_gpu_precision(gpu: Gpu, precision: str) -> None:
+    """Raises ConfigError if the GPU is known not to compute in the precision."""
+    if precision == "bfloat16" and gpu.capability is not None and gpu.capability < _FIRST_WITH_BFLOAT16:
+        raise ConfigError(
+            f"--precision: bfloat16 needs a GPU of compute capability {_dotted(_FIRST_WITH_BFLOAT16)} or higher; "
+            f"{gpu.name} has {_dotted(gpu.capability)}. Use --precision float16 or float32"
+        )
+
+
+_FIRST_WITH_BFLOAT16 = (8, 0)
+
+
+def _dotted(capability: tuple[int, int]) -> str:
+    return ".".join(map(str, capability))
+
+
+def check_cpu_precision(precision: str, cpuinfo: Path = Path("/proc/cpuinfo")) -> None:
+    """Raises ConfigError if this machine's processor would fail in the precision, or be slower than in float32.
+
+    Args:
+        cpuinfo: what the system says of its processors.
+    """
+    if precision != "bfloat16":
+        return
+    wanted = "--precision: bfloat16 needs a processor that computes in it (on x86: avx512_bf16 or amx_bf16)"
+    try:
+        lines = [line.partition(":") for line in cpuinfo.read_text(errors="replace").splitlines()]
+    except OSError as error:
+        raise ConfigError(f"{wanted}; whether this one does is not known. Use --precision float32") from error
+    about = {name.strip().lower(): value.strip() for name, _, value in lines}
+    if not _BFLOAT16 & set(about.get("flags", about.get("features", "")).split()):
+        name = about.get("model name", "this one")
+        raise ConfigError(
+            f"{wanted}; {name} does not: it would fail, or be slower than float32. Use --precision float32"
+        )
+    if os.environ.get("TF_ENABLE_ONEDNN_OPTS") == "0":
+        raise ConfigError(
+            "--precision: bfloat16 needs oneDNN, which TF_ENABLE_ONEDNN_OPTS=0 turns off: training steps would take "
+            "times as long as in float32. Unset that variable, or use --precision float32"
+        )
+
+
+_BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}  # the last one on ARM
+
+
+def list_gpus() -> list[Gpu]:
+    """The GPUs that TensorFlow finds. Loads TensorFlow, so it is called in a process of its own."""
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    tf = load_tensorflow()
+    return _visible_gpus(load_tensorflow())
+
+
+def _visible_gpus(tf: Any) -> list[Gpu]:
     gpus = tf.config.list_physical_devices("GPU")
-    return [tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name) for gpu in gpus]
+    details = [tf.config.experimental.get_device_details(gpu) for gpu in gpus]
+    return [
+        Gpu(about.get("device_name", gpu.name), about.get("compute_capability")) for gpu, about in zip(gpus, details)
+    ]
 
 
-def prepare(threads: int | None = None, gpu_memory: int | None = None) -> None:
+def prepare(threads: int | None = None, gpu_memory: int | None = None, precision: str = "float32") -> None:
     """TensorFlow with this number of threads (its own choice if None), taking GPU memory as it needs it.
 
     Args:
         gpu_memory: MB that it may take at most.
 
     Raises ConfigError if the environment promises a GPU and there is none: training on the CPU instead helps nobody.
+    The same if what it computes on lacks the precision.
     """
     tf = load_tensorflow()
     check_keras(tf)
@@ -70,10 +132,20 @@ def prepare(threads: int | None = None, gpu_memory: int | None = None) -> None:
             f"expected GPU {given} of {platform.node()}, which was given to this worker, but TensorFlow finds no GPU "
             f"there. See docs/INSTALL.md for the GPU libraries; a Ray node without them is started with --num-gpus 0"
         )
+    check_precision(tf, precision)
     if gpu_memory is None:
         grow_memory()
     else:
         limit_memory(tf.config, gpu_memory)
+
+
+def check_precision(tf: Any, precision: str) -> None:
+    """Raises ConfigError if what TensorFlow computes on in this process lacks the precision."""
+    gpus = _visible_gpus(tf)
+    for gpu in gpus:
+        check_gpu_precision(gpu, precision)
+    if not gpus:
+        check_cpu_precision(precision)
 
 
 def keep_memory() -> None:

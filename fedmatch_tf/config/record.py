@@ -335,7 +335,11 @@ class Config:
         **WORKED_ON,
     )
     precision: str = _setting(
-        str, MACHINE, "mixed: float16 where a GPU with tensor cores is faster with it", choices=("float32", "mixed")
+        str,
+        MACHINE,
+        "what convolutions and dense layers compute in; all else is float32. bfloat16: faster on processors and GPUs "
+        "that have it; float16: on GPUs with tensor cores",
+        choices=("float32", "bfloat16", "float16"),
     )
     xla: bool = _setting(bool, MACHINE, "compile with XLA what can be: faster on some GPUs, slower on CPUs")
     profile_run: bool = _setting(

@@ -40,7 +40,7 @@ def build_network(
     function = architectures.find(arch)
     conv, dense = _decomposed_makers(l1_thres) if decomposed else (_plain_conv, _plain_dense)
     image = keras.Input(tuple(image_shape))
-    with _policy("mixed_float16" if precision == "mixed" else "float32"):
+    with _policy(_POLICIES[precision]):
         try:
             scores = function(image, num_classes, conv, dense)
             if scores is None:
@@ -52,7 +52,25 @@ def build_network(
             what = f"could not be built for images {list(image_shape)}"
             raise ConfigError(f"--arch: {arch} {what}: {architectures.told(error)}") from error
     _check(model, arch, num_classes)
-    return model
+    return model if precision == "float32" else _normalised_in_full(model)
+
+
+# Keras' name of each precision. Variables are float32 in all of them.
+_POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
+
+
+def _normalised_in_full(model: Any) -> Any:
+    """The same network with normalisations in float32: their means and deviations are sums over many numbers.
+
+    They are the layers with weights that conv and dense did not make.
+    """
+
+    def in_full(layer: Any) -> Any:
+        if not layer.weights or _is_ours(layer):
+            return layer
+        return type(layer).from_config({**layer.get_config(), "dtype": "float32"})
+
+    return keras.models.clone_model(model, clone_function=in_full)
 
 
 def _decomposed_makers(l1_thres: float) -> tuple[Any, Any]:
@@ -153,13 +171,17 @@ def is_decomposed(model: Any) -> bool:
 
 
 def _kernel_layers(model: Any) -> list[Any]:
-    return [layer for layer in model.layers if hasattr(layer, "psi") or hasattr(layer, "stands_for_decomposed")]
+    return [layer for layer in model.layers if _is_ours(layer)]
+
+
+def _is_ours(layer: Any) -> bool:
+    """Whether conv or dense made it."""
+    return hasattr(layer, "psi") or hasattr(layer, "stands_for_decomposed")
 
 
 def _others(model: Any) -> list[Any]:
     """Variables of layers that conv and dense did not make."""
-    ours = {id(layer) for layer in _kernel_layers(model)}
-    return [variable for layer in model.layers if id(layer) not in ours for variable in layer.trainable_weights]
+    return [variable for layer in model.layers if not _is_ours(layer) for variable in layer.trainable_weights]
 
 
 def kernel_shapes(model: Any) -> list[tuple[int, ...]]:
@@ -197,9 +219,11 @@ def write(model: Any, params: Params) -> None:
             begin = end
 
 
-def plain(arch: str, image_shape: Sequence[int], num_classes: int, theta: np.ndarray) -> Any:
+def plain(
+    arch: str, image_shape: Sequence[int], num_classes: int, theta: np.ndarray, precision: str = "float32"
+) -> Any:
     """The plain network with these weights."""
-    model = build_network(arch, image_shape, num_classes, decomposed=False)
+    model = build_network(arch, image_shape, num_classes, decomposed=False, precision=precision)
     write(model, Params(theta, _EMPTY))
     return model
 

@@ -74,13 +74,13 @@ def make_learner(config: Config, model: Any, augment: Any, proximal_weight: floa
     return learner
 
 
-LOSS_SCALE = 128.0  # in mixed precision, so that small gradients don't vanish in float16
+LOSS_SCALE = 128.0  # in float16, in which small gradients would vanish; bfloat16 has the range of float32
 
 
 def gradients(tape: tf.GradientTape, loss: tf.Tensor, variables: Sequence[Any], precision: str) -> list[tf.Tensor]:
     """The loss' gradients; zeros for variables that it does not depend on."""
     zero = tf.UnconnectedGradients.ZERO
-    if precision == "float32":
+    if precision != "float16":
         return tape.gradient(loss, variables, unconnected_gradients=zero)  # type: ignore[no-any-return]
     scaled = tape.gradient(loss, variables, output_gradients=tf.constant(LOSS_SCALE), unconnected_gradients=zero)
     return [gradient / LOSS_SCALE for gradient in scaled]

@@ -18,15 +18,21 @@ from fedmatch_tf.trained.models import Predictor, Trained
 
 
 def evaluate(
-    run: Path, source: str | None, output: Path, progress: Progress, dataset_path: str | None = None
+    run: Path,
+    source: str | None,
+    output: Path,
+    progress: Progress,
+    dataset_path: str | None = None,
+    precision: str | None = None,
 ) -> Written:
     """Writes evaluation.html, evaluation.json and figures.
 
     Args:
         source: labelled images, as --source takes them for training; None: the run's own test set.
         dataset_path: where the run's partitions are now, if they were moved.
+        precision: to compute in; None: the run's own.
     """
-    found = models.read(run, dataset_path)
+    found = models.read(run, dataset_path=dataset_path, precision=precision)
     x, y, origin = _examples(found, source, progress)
     predictor = Predictor(found)
     parts = progress(predictor.batches(len(x)), 0, "Evaluating")

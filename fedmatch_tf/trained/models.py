@@ -10,7 +10,7 @@ import numpy as np
 
 from data.quiet import load_tensorflow
 from fedmatch_tf.backends import own_code
-from fedmatch_tf.backends.environment import check_keras, grow_memory
+from fedmatch_tf.backends.environment import check_keras, check_precision, grow_memory
 from fedmatch_tf.config import Config, ConfigError
 from fedmatch_tf.core.params import Params
 from fedmatch_tf.runs import checkpoint, folders
@@ -40,17 +40,17 @@ class Trained(NamedTuple):
         return self.params.only_psi(self.config.l1_thres) if parts == "psi" else self.params.theta(self.config.l1_thres)
 
 
-def read(run: Path, dataset_path: str | None = None) -> Trained:
+def read(run: Path, **changed: str | None) -> Trained:
     """What the run's newest checkpoint has of the global model; needs no TensorFlow.
 
     Args:
-        dataset_path: where the run's partitions are now, if they were moved.
+        changed: settings that are others now than in the run, such as where its partitions are; None: as they were.
     """
     folder, check_pts = folders.both(run, "--run")
     found = checkpoint.load_model(check_pts)
     config = folders.config_of(found.settings, folder, "--run")
-    if dataset_path is not None:
-        config = replace(config, dataset_path=dataset_path)
+    given: dict[str, Any] = {name: value for name, value in changed.items() if value is not None}
+    config = replace(config, **given)
     if not config.has_global_model:
         raise ConfigError(f"--run: {config.model} has no global model: its clients share nothing")
     if found.state.rounds_done == 0:
@@ -80,10 +80,10 @@ def load(run: Path, parts: Parts = "theta", decomposed: bool = False, best: bool
     return model
 
 
-def plain(found: Trained, parts: Parts = "theta") -> Any:
+def plain(found: Trained, parts: Parts = "theta", precision: str = "float32") -> Any:
     """The plain Keras model."""
     theta, data = found.theta(parts), found.data
-    return _networks(found.config).plain(found.config.arch, data.image_shape, len(data.class_names), theta)
+    return _networks(found.config).plain(found.config.arch, data.image_shape, len(data.class_names), theta, precision)
 
 
 def keras_file(found: Trained) -> bytes:
@@ -103,10 +103,12 @@ def _networks(config: Config) -> Any:
 
 
 class Predictor:
-    """The run's whole model, for batches of uint8 images."""
+    """The run's whole model, for batches of uint8 images, in the precision of the run's own evaluations."""
 
     def __init__(self, found: Trained) -> None:
-        model = plain(found)
+        precision = found.config.precision
+        check_precision(load_tensorflow(), precision)
+        model = plain(found, precision=precision)
         from fedmatch_tf.core.evaluate import Evaluator
 
         self._evaluator = Evaluator(model)

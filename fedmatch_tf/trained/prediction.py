@@ -38,6 +38,7 @@ def predict(
     output_path: Path,
     progress: Progress,
     note: Callable[[str], None],
+    precision: str | None = None,
 ) -> Predicted:
     """Writes a CSV with a row per image: file, class, probability, and the probability of every class.
 
@@ -45,8 +46,9 @@ def predict(
         images: files and folders, which are searched to any depth.
         output: the CSV; None: `<output_path>/predictions/<time>.csv`.
         note: is told of every file that could not be read.
+        precision: to compute in; None: the run's own.
     """
-    found = models.read(run)
+    found = models.read(run, precision=precision)
     files = find_images(images)
     path = output or output_path / "predictions" / f"{datetime.now():%Y%m%d-%H%M%S}.csv"
     if path.is_dir():

@@ -11,9 +11,16 @@ import pytest
 import tensorflow as tf
 
 from fedmatch_tf.backends import machine
-from fedmatch_tf.backends.environment import check_gpus, check_keras, limit_memory, worker_variables
+from fedmatch_tf.backends.environment import (
+    Gpu,
+    check_cpu_precision,
+    check_gpus,
+    check_keras,
+    limit_memory,
+    worker_variables,
+)
 from fedmatch_tf.config import ConfigError, make_config
-from tests.conftest import assert_refused, run_main
+from tests.conftest import HAS_BFLOAT16, assert_refused, run_main
 
 
 @pytest.mark.parametrize(
@@ -125,9 +132,10 @@ def test_gpus_are_numbered_as_nvidia_smi_does_and_compute_the_same_every_time() 
 
 
 def test_a_gpu_that_is_not_there_is_refused_with_a_list_of_those_that_are() -> None:
-    check_gpus((1, 0), ["NVIDIA A100", "NVIDIA T4"])
+    both = [Gpu("NVIDIA A100", (8, 0)), Gpu("NVIDIA T4", (7, 5))]
+    check_gpus((1, 0), both)
     with pytest.raises(ConfigError) as error:
-        check_gpus((1, 2, 5), ["NVIDIA A100", "NVIDIA T4"])
+        check_gpus((1, 2, 5), both)
     assert str(error.value) == "--gpu: there is no GPU 2, 5 here; there is 0 (NVIDIA A100), 1 (NVIDIA T4)"
     with pytest.raises(ConfigError, match="finds no GPU on this machine"):
         check_gpus((0,), [])
@@ -139,3 +147,53 @@ def test_a_machine_without_gpu_says_so_before_anything_is_written(tmp_path: Path
     assert_refused(result, "--gpu: expected GPUs 0, 1, but TensorFlow finds no GPU on this machine")
     assert not (tmp_path / "datasets").exists()
     assert not (tmp_path / "outputs").exists()
+
+
+def test_a_gpu_without_bfloat16_is_refused_by_name() -> None:
+    gpus = [Gpu("NVIDIA A100", (8, 0)), Gpu("NVIDIA T4", (7, 5)), Gpu("Other")]
+    check_gpus((0, 2), gpus, "bfloat16")
+    check_gpus((0, 1, 2), gpus, "float16")
+    with pytest.raises(ConfigError, match=r"compute capability 8\.0 or higher; NVIDIA T4 has 7\.5"):
+        check_gpus((0, 1), gpus, "bfloat16")
+
+
+def cpuinfo(folder: Path, *lines: str) -> Path:
+    path = folder / "cpuinfo"
+    path.write_text("\n".join(("processor\t: 0", *lines, "", "")) * 2)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("line", "has_it"),
+    [
+        ("flags\t\t: fpu avx2 avx512f avx512_bf16 avx512_vnni", True),
+        ("flags\t\t: fpu avx512f amx_bf16 amx_tile", True),
+        ("Features\t: fp asimd bf16 i8mm", True),
+        ("flags\t\t: fpu avx2 avx512f avx512_vnni", False),
+        ("bugs\t\t: avx512_bf16", False),
+        ("", False),
+    ],
+)
+def test_bfloat16_needs_a_processor_that_has_it(
+    line: str, has_it: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
+    path = cpuinfo(tmp_path, "model name\t: Some CPU", line)
+    check_cpu_precision("float32", path)
+    if has_it:
+        check_cpu_precision("bfloat16", path)
+        return
+    with pytest.raises(ConfigError, match=r"avx512_bf16 or amx_bf16\); Some CPU does not.*--precision float32"):
+        check_cpu_precision("bfloat16", path)
+
+
+def test_where_the_system_does_not_tell_its_processor_bfloat16_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="whether this one does is not known"):
+        check_cpu_precision("bfloat16", tmp_path / "none")
+
+
+def test_bfloat16_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    flags = ("--task", "lc-biid-digits", "--precision", "bfloat16")
+    result = run_main(*flags, cwd=tmp_path, TF_ENABLE_ONEDNN_OPTS="0")  # on processors without it, for that reason
+    assert_refused(result, "--precision: bfloat16 needs", "Use --precision float32" if not HAS_BFLOAT16 else "oneDNN")
+    assert not list(tmp_path.iterdir())

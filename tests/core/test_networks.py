@@ -208,6 +208,29 @@ def own_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     sys.path.remove(str(folder))
 
 
+@pytest.mark.parametrize("decomposed", [True, False])
+@pytest.mark.parametrize("arch", ["resnet8", "OWN:small"])
+def test_normalisations_are_in_float32_in_every_precision_and_weights_lie_where_they_lay(
+    arch: str, decomposed: bool, own_module: str
+) -> None:
+    arch = arch.replace("OWN", own_module)
+    full = networks.build_network(arch, (16, 16, 3), 4, decomposed)
+    half = networks.build_network(arch, (16, 16, 3), 4, decomposed, precision="bfloat16")
+    names = {layer.name: type(layer).__name__ for layer in half.layers}
+    computed = {names[layer.name]: layer.compute_dtype for layer in half.layers}
+    norm = "GroupNormalization" if arch == "resnet8" else "LayerNormalization"
+    conv = "DecomposedConv2D" if decomposed else "Conv2D"
+    assert (computed[norm], computed[conv], computed["Softmax"]) == ("float32", "bfloat16", "float32")
+    given = small_params(full)
+    tail = np.linspace(0.5, 1.5, len(given.sigma) - sum(np.prod(shape) for shape in networks.kernel_shapes(full)))
+    given.sigma[-len(tail) :] = tail  # every scale and offset another, so that none can change its place unseen
+    networks.write(full, given)
+    networks.write(half, given)
+    np.testing.assert_array_equal(networks.read(half).sigma, given.sigma)
+    x = np.random.default_rng(0).random((8, 16, 16, 3), np.float32)
+    np.testing.assert_allclose(half(x), full(x), atol=0.02)
+
+
 def test_a_users_network_exists_decomposed_and_plain(own_module: str) -> None:
     model = networks.build_network(f"{own_module}:small", (20, 20, 3), 5)
     assert networks.kernel_shapes(model) == [(3, 3, 3, 8), (8, 5)]

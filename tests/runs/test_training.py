@@ -26,7 +26,7 @@ from fedmatch_tf.runs.display import progress_for
 from fedmatch_tf.runs.partition_folder import ensure_partitions
 from fedmatch_tf.simulation.inputs import read_kernels, read_probe
 from tests.command_server import CommandServer
-from tests.conftest import ROOT, assert_refused, made_up_images, run_main, save_npz
+from tests.conftest import ROOT, assert_refused, made_up_images, needs_bfloat16, run_main, save_npz
 from tests.core.test_networks import ALEXNET
 
 # Images of 24x24 and AlexNet keep a round short; 2 of 4 clients per round.
@@ -243,8 +243,10 @@ def test_the_paper_profile_and_streaming_train_too(source: Path, tmp_path: Path,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["fedmatch", "fedprox-uda"])
-@pytest.mark.parametrize("flags", [("--xla",), ("--precision=mixed",)])
-def test_xla_and_mixed_precision_train_every_kind_of_method(
+@pytest.mark.parametrize(
+    "flags", [("--xla",), ("--precision=float16",), pytest.param(("--precision=bfloat16",), marks=needs_bfloat16)]
+)
+def test_xla_and_half_precision_train_every_kind_of_method(
     model: str, flags: tuple[str, ...], source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled = tmp_path / "compiled"
@@ -262,7 +264,34 @@ def test_xla_and_mixed_precision_train_every_kind_of_method(
             assert one["test_loss"] != other["test_loss"], "the flag reaches the worker"
     assert compiled.exists() == ("--xla" in flags)
     settings = json.loads((folder / "config.json").read_text())["settings"]
-    assert (settings["xla"], settings["precision"]) == ("--xla" in flags, "float32" if "--xla" in flags else "mixed")
+    assert settings["xla"] == ("--xla" in flags)
+    assert settings["precision"] == ("float32" if "--xla" in flags else flags[0].split("=")[1])
+
+
+@needs_bfloat16
+@pytest.mark.slow
+def test_bfloat16_has_the_same_bits_with_any_workers_and_goes_on_only_as_it_was(
+    source: Path, tmp_path: Path, commands: CommandServer
+) -> None:
+    folders = []
+    for how in (("--workers=1",), ("--backend=process", "--workers=2")):
+        (cwd := tmp_path / how[0]).mkdir()
+        common = ("--precision=bfloat16", "--arch=resnet8", *how)
+        folders.append(folder_of(train(source, cwd, *common, run=commands.run), cwd))
+    one, two = (rounds(folder) for folder in folders)
+    assert [{**line, "seconds": 0} for line in one] == [{**line, "seconds": 0} for line in two]
+    refused = commands.run("--resume", str(folders[0]), "--precision=float32", cwd=tmp_path)
+    assert_refused(refused, "--precision: the run has bfloat16, received float32")
+    # An evaluation computes as the run did, unless it is told otherwise.
+    state = (f"--run={folders[0]}", f"--output-path={tmp_path}", f"--dataset-path={tmp_path / '--workers=1/datasets'}")
+    found = []
+    for given in ((), ("--precision=float32",)):
+        done = commands.run("--work-type", "evaluate", *state, *given, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        written = Path(done.stdout.splitlines()[-1]) / "evaluation.json"
+        found.append(json.loads((tmp_path / written).read_text()))
+    assert found[0]["accuracy"] == one[-1]["test_acc"]
+    assert found[0]["loss"] != found[1]["loss"] == pytest.approx(found[0]["loss"], rel=0.02)
 
 
 def test_a_partition_file_that_is_gone_is_missed_before_the_first_round(tmp_path: Path) -> None:

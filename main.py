@@ -154,7 +154,9 @@ def _run(command: Command) -> int:
 def train(command: Command) -> int:
     """Trains, or goes on with a run; prints its result, and its folder last."""
     import fedmatch_tf
+    from fedmatch_tf.backends.environment import keep_memory
 
+    keep_memory()  # this process is ours; one that imports us may have its own ideas
     shown: Shown = "notes" if command.quiet else True
     if command.resume is not None:
         result = fedmatch_tf.resume(command.resume, progress=shown, **command.given)

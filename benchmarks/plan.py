@@ -31,7 +31,6 @@ def measure(num_clients: int, cohort: int, weights: int) -> dict[str, Any]:
     from fedmatch_tf.core.params import Params
     from fedmatch_tf.runs import folders
     from fedmatch_tf.simulation import loop, server
-    from fedmatch_tf.simulation.store import Held
 
     with tempfile.TemporaryDirectory() as folder:
         config = make_config(
@@ -53,7 +52,8 @@ def measure(num_clients: int, cohort: int, weights: int) -> dict[str, Any]:
         made_up = MadeUp()
         with folders.create(config, start, "") as run:
             for client in range(num_clients):
-                run.store.put(client, Held(params, schedule.start(config.lr, config.lr_patience)))
+                run.store.put(client, params)
+            run.store.end_round(dict.fromkeys(range(num_clients), schedule.start(config.lr, config.lr_patience)))
             run._save()  # every client's file, before the first round
             run.finish()
             rounds = loop.run(config, start, made_up, run.store)

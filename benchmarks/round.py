@@ -27,10 +27,11 @@ from benchmarks.measure import Parts, arguments, c10_partitions, machine, median
 from fedmatch_tf.backends import machine as machine_settings
 from fedmatch_tf.backends import sharing
 from fedmatch_tf.backends.choose import make_worker, open_backend
+from fedmatch_tf.backends.environment import keep_memory
 from fedmatch_tf.backends.process import ProcessBackend
 from fedmatch_tf.config import Config, make_config
 from fedmatch_tf.core import wire
-from fedmatch_tf.core.params import Params
+from fedmatch_tf.core.params import Mean, Params
 from fedmatch_tf.runs import checkpoint, folders, store
 from fedmatch_tf.simulation import loop, server
 from fedmatch_tf.simulation.tasks import InitTask
@@ -109,13 +110,13 @@ def measure_server(clock: Callable[[], float]) -> tuple[Parts, Parts]:
     for name in ("broadcast", "full_broadcast"):
         parts.measure(wire, name, "wire")
     parts.measure(server, "helpers_of", "helpers (KD-tree)")
-    parts.measure(server, "aggregate", "aggregation")
+    parts.measure(Mean, "add", "aggregation")
     parts.measure(Params, "theta", "aggregation")
     parts.measure(folders.Run, "add", "logs")
     parts.measure(sharing.Packer, "pack", "process transfer")
-    parts.measure(sharing, "receive", "process transfer")
+    parts.measure(sharing.Receiver, "receive", "process transfer")
     beside = Parts(clock)
-    beside.measure(store.DiskStore, "put", "clients' files, beside the next round")
+    beside.measure(store, "_write", "clients' files, beside the next round")
     for name in ("save", "sync"):
         beside.measure(checkpoint, name, "checkpoint, beside the next round")
     return parts, beside
@@ -129,6 +130,7 @@ def main() -> None:
     parser.add_argument("--together", type=int, default=1, help="rounds in a row")
     parser.add_argument("--part", type=float, default=0.25, help="of the forward passes, for the bare loop")
     given = parser.parse_args()
+    keep_memory()  # as main.py does
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder, counts = Path(name), Path(name) / "counts"
         counts.mkdir()

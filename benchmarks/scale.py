@@ -20,7 +20,6 @@ from fedmatch_tf.core import helpers, schedule
 from fedmatch_tf.core.params import Params
 from fedmatch_tf.runs import folders
 from fedmatch_tf.simulation import loop, server
-from fedmatch_tf.simulation.store import Held
 
 CLIENTS = (100, 1000, 10_000)
 COHORT = 20
@@ -45,7 +44,8 @@ def rounds(num_clients: int, folder: Path) -> Iterator[None]:
     start = server.initial_state(config, params)._replace(embeddings=known)
     with folders.create(config, start, "") as run:
         for client in range(num_clients):
-            run.store.put(client, Held(params, schedule.start(config.lr, config.lr_patience)))
+            run.store.put(client, params)
+        run.store.end_round(dict.fromkeys(range(num_clients), schedule.start(config.lr, config.lr_patience)))
         for record, state in loop.run(config, start, MadeUp(), run.store):
             run.add(record, state)
             run.finish()  # what is written beside the next round belongs to this one

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from fedmatch_tf.algorithms.algorithm import Update, make_algorithm
 from fedmatch_tf.config import Config, make_config, settings
 from fedmatch_tf.core import seeding
 from fedmatch_tf.core.params import Params
+from fedmatch_tf.core.schedule import Plateau
 from fedmatch_tf.simulation import scoring
 from fedmatch_tf.simulation.store import Held
 from fedmatch_tf.simulation.tasks import (
@@ -113,12 +115,17 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._held: dict[int, Held] = {}
+        self._new: dict[int, Params] = {}
 
     def get(self, client: int) -> Held | None:
         return self._held.get(client)
 
-    def put(self, client: int, held: Held) -> None:
-        self._held[client] = held
+    def put(self, client: int, params: Params) -> None:
+        self._new[client] = params
+
+    def end_round(self, plateaus: Mapping[int, Plateau]) -> None:
+        self._held.update({client: Held(params, plateaus[client]) for client, params in self._new.items()})
+        self._new = {}
 
 
 def _fault(path: Path) -> None:

@@ -134,6 +134,7 @@ READS_ITSELF = {
     "report/evidence.py",
     "report/evidence_pages.py",
     "core/networks.py",
+    "backends/environment.py",  # what the system says of its processors
     "backends/own_code.py",
 }
 

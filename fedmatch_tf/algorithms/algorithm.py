@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -61,8 +61,18 @@ class Algorithm(Protocol):
     def upload(self, trained: Params, received: Params) -> Upload:
         """What the client sends back; called at the client."""
 
-    def aggregate(self, state: ServerState, updates: Sequence[Update]) -> ServerState:
-        """The state with new params (and memory, if there is any) after a round; updates are sorted by client."""
+    def empty(self, state: ServerState, sizes: Sequence[int]) -> Any:
+        """What a round's updates are added to, one by one.
+
+        Args:
+            sizes: for each client whose update is expected, how many examples it holds; 0 if that is not known.
+        """
+
+    def add(self, total: Any, update: Update) -> Any:
+        """The total with this update. It may use the memory of the one before; the update is gone afterwards."""
+
+    def finish(self, state: ServerState, total: Any) -> ServerState:
+        """The state with new params (and memory, if there is any) after a round with at least one update."""
 
     def keep(self, upload: Upload) -> Params:
         """What must be known of the client's parameters in its next round."""

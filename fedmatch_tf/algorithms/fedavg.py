@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from fedmatch_tf.algorithms.algorithm import NOTHING, ServerState, Update
 from fedmatch_tf.config import Config
 from fedmatch_tf.core import wire
-from fedmatch_tf.core.params import Params, weighted_mean
+from fedmatch_tf.core.params import Mean, Params
 
 
 class FedAvg:
@@ -32,11 +33,17 @@ class FedAvg:
         """How much a client counts in the mean."""
         return float(update.num_examples)
 
-    def aggregate(self, state: ServerState, updates: Sequence[Update]) -> ServerState:
-        """The weighted mean over the round's clients."""
-        weights = [self.weight(update) for update in updates]
-        theta = weighted_mean([update.upload.params.sigma for update in updates], weights)
-        return state._replace(params=state.params._replace(sigma=theta))
+    def empty(self, state: ServerState, sizes: Sequence[int]) -> Any:
+        """No clients yet; in the end their weights add up to all examples."""
+        return Mean(planned=sum(sizes) or len(sizes))
+
+    def add(self, total: Any, update: Update) -> Any:
+        """The weighted mean with one client more."""
+        return total.add(update.upload.params.sigma, self.weight(update))
+
+    def finish(self, state: ServerState, total: Any) -> ServerState:
+        """The mean is the next theta."""
+        return state._replace(params=state.params._replace(sigma=total.result()))
 
     def keep(self, upload: wire.Upload) -> Params:
         """Nothing: a client gets everything anew."""

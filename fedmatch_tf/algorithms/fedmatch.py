@@ -7,11 +7,19 @@ Algorithm 2 (labels-at-server), lines 12 to 15: only the server trains sigma, so
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from fedmatch_tf.algorithms.algorithm import ServerState, Update
 from fedmatch_tf.config import Config
 from fedmatch_tf.core import wire
-from fedmatch_tf.core.params import Params, weighted_mean
+from fedmatch_tf.core.params import Mean, Params
+
+
+class Means(NamedTuple):
+    """Of a round's clients."""
+
+    sigma: Mean
+    psi: Mean
 
 
 class FedMatch:
@@ -37,13 +45,19 @@ class FedMatch:
         config = self._config
         return wire.upload(trained, received, config.l1_thres, config.delta_thres, self._clients_train_sigma)
 
-    def aggregate(self, state: ServerState, updates: Sequence[Update]) -> ServerState:
-        """sigma and psi are means over the round's clients; sigma only where clients train it."""
-        sigma, weights = state.params.sigma, [1.0] * len(updates)
-        if self._clients_train_sigma:
-            sigma = weighted_mean([update.upload.params.sigma for update in updates], weights)
-        psi = weighted_mean([update.upload.params.psi for update in updates], weights)
-        return state._replace(params=Params(sigma, psi))
+    def empty(self, state: ServerState, sizes: Sequence[int]) -> Means:
+        """No clients yet; in the mean they all count the same."""
+        return Means(Mean(planned=len(sizes)), Mean(planned=len(sizes)))
+
+    def add(self, total: Means, update: Update) -> Means:
+        """The means with one client more: of sigma only where clients train it."""
+        sigma, psi = update.upload.params
+        return Means(total.sigma.add(sigma, 1.0) if self._clients_train_sigma else total.sigma, total.psi.add(psi, 1.0))
+
+    def finish(self, state: ServerState, total: Means) -> ServerState:
+        """sigma and psi are the means over the round's clients, each on its own."""
+        sigma = total.sigma.result() if self._clients_train_sigma else state.params.sigma
+        return state._replace(params=Params(sigma, total.psi.result()))
 
     def keep(self, upload: wire.Upload) -> Params:
         """What both sides hold of the client: differences are taken to it, and it may help others."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from fedmatch_tf.algorithms.algorithm import Update
+from collections.abc import Sequence
+
+from fedmatch_tf.algorithms.algorithm import ServerState, Update
 from fedmatch_tf.algorithms.fedavg import FedAvg
 from fedmatch_tf.config import Config
+from fedmatch_tf.core.params import Mean
 
 
 class FedProx(FedAvg):
@@ -13,6 +16,10 @@ class FedProx(FedAvg):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.proximal_weight = config.mu
+
+    def empty(self, state: ServerState, sizes: Sequence[int]) -> Mean:
+        """No clients yet."""
+        return Mean(planned=len(sizes))
 
     def weight(self, update: Update) -> float:
         """All clients count the same."""

@@ -28,7 +28,13 @@ class Local:
         """The client's own parameters, at no cost."""
         return wire.own_upload(trained)
 
-    def aggregate(self, state: ServerState, updates: Sequence[Update]) -> ServerState:
+    def empty(self, state: ServerState, sizes: Sequence[int]) -> None:
+        """Nothing is added up."""
+
+    def add(self, total: None, update: Update) -> None:
+        """Nothing either."""
+
+    def finish(self, state: ServerState, total: None) -> ServerState:
         """Nothing changes."""
         return state
 

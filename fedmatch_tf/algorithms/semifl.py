@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedmatch_tf.algorithms.algorithm import ServerState, Update
 from fedmatch_tf.algorithms.fedavg import FedAvg
+from fedmatch_tf.core.params import Mean
+
+
+class Moved(NamedTuple):
+    """The mean over the clients that had something to learn."""
+
+    received: np.ndarray  # what all clients were sent
+    mean: Mean
 
 
 class SemiFL(FedAvg):
@@ -15,12 +24,17 @@ class SemiFL(FedAvg):
 
     server_trains_last = True
 
-    def weight(self, update: Update) -> float:
-        """All clients count the same."""
-        return 1.0
+    def empty(self, state: ServerState, sizes: Sequence[int]) -> Any:
+        """No clients yet; in the mean they all count the same."""
+        return Moved(state.params.sigma, Mean(planned=len(sizes)))
 
-    def aggregate(self, state: ServerState, updates: Sequence[Update]) -> ServerState:
+    def add(self, total: Any, update: Update) -> Any:
         """A client without a confident example sends back what it received, and does not count."""
-        before = state.params.sigma
-        moved = [update for update in updates if not np.array_equal(update.upload.params.sigma, before)]
-        return super().aggregate(state, moved) if moved else state
+        theta = update.upload.params.sigma
+        if np.array_equal(theta, total.received):
+            return total
+        return total._replace(mean=total.mean.add(theta, 1.0))
+
+    def finish(self, state: ServerState, total: Any) -> ServerState:
+        """Without such clients, the model stays as it is."""
+        return super().finish(state, total.mean) if total.mean.weight else state

@@ -42,6 +42,8 @@ class InlineBackend:
     def map(self, tasks: Iterable[Any]) -> Iterator[Any]:
         """The results, each as soon as it is there. An exception says which task it came from."""
         for task in tasks:
+            if task is None:  # the results so far are with the caller already
+                continue
             try:
                 result = self._worker.run(task)
             except Exception as error:

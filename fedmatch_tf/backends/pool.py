@@ -50,6 +50,7 @@ class Slot:
 
 
 S = TypeVar("S", bound=Slot)
+_NO_MORE = object()  # instead of a task
 
 
 class Pool(ABC, Generic[S]):
@@ -80,6 +81,8 @@ class Pool(ABC, Generic[S]):
                 for slot, answer in self._answers():
                     if isinstance(answer, Done):
                         slot.job = None
+                        if packed is not None and self._give(slot, packed[1]):  # before the result is worked on
+                            slot.job, packed = packed[0], None
                         yield answer.result
                     elif isinstance(answer, Failure):
                         again.extend(self._replace(slot, answer))
@@ -95,14 +98,16 @@ class Pool(ABC, Generic[S]):
             self._forget()
 
     def _pack_next(self, again: deque[Job], source: Iterator[Any]) -> tuple[Job, Any] | None:
-        """The next job, ready to be given: one that has failed before the new ones."""
+        """The next job, ready to be given, one that has failed before the new ones; None if there is none now."""
         if again:
             job = again.popleft()
         else:
-            try:
-                job = Job(next(source))
-            except StopIteration:
+            task = next(source, _NO_MORE)
+            if task is None and not any(slot.job for slot in self._slots):  # there is no result to wait for
+                task = next(source, _NO_MORE)
+            if task is None or task is _NO_MORE:
                 return None
+            job = Job(task)
         return job, self._pack(job.task)
 
     def _replace(self, slot: S, failure: Failure) -> list[Job]:

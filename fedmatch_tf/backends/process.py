@@ -61,7 +61,8 @@ class ProcessBackend(Pool[_Slot]):
     ) -> None:
         super().__init__([_Slot(number, given) for number, given in enumerate(environments)], tries, note)
         self._make_worker, self._timeout = make_worker, timeout
-        self._packer, self._temporary, self._stack = sharing.Packer(), "", ExitStack()
+        self._packer, self._receiver = sharing.Packer(), sharing.Receiver()
+        self._temporary, self._stack = "", ExitStack()
 
     def __enter__(self) -> ProcessBackend:
         _allow_descriptors()
@@ -99,12 +100,11 @@ class ProcessBackend(Pool[_Slot]):
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         slot.ready, slot.deadline = False, time.monotonic() + self._timeout
 
-    def _give(self, slot: _Slot, packed: list[int]) -> bool:
+    def _give(self, slot: _Slot, packed: list[sharing.Part]) -> bool:
         try:
             sharing.send(slot.connection, packed)
         except OSError:
             return False
-        sharing.close(packed)
         slot.deadline = time.monotonic() + self._timeout
         return True
 
@@ -133,7 +133,7 @@ class ProcessBackend(Pool[_Slot]):
         if not slot.connection.poll():
             return Failure("TimeoutError", f"no answer for {self._timeout:g} seconds (--task-timeout)", "")
         try:
-            return sharing.receive(slot.connection)  # type: ignore[no-any-return]
+            return self._receiver.receive(slot.connection)  # type: ignore[no-any-return]
         except (EOFError, OSError):
             slot.process.join(_GRACE)
             return Failure("WorkerDied", _cause_of_death(slot.process.exitcode), "")
@@ -143,15 +143,16 @@ class ProcessBackend(Pool[_Slot]):
         if slot.process is not None and slot.process.pid is not None:
             slot.process.kill()
             slot.process.join(_GRACE)  # the system ends it as soon as it can
+            self._packer.renew()
         if slot.connection is not None:
             slot.connection.close()
         slot.process, slot.connection, slot.ready = None, None, False
 
-    def _pack(self, task: Any) -> list[int]:
+    def _pack(self, task: Any) -> list[sharing.Part]:
         return self._packer.pack(task)
 
-    def _drop(self, packed: list[int]) -> None:
-        sharing.close(packed)
+    def _drop(self, packed: list[sharing.Part]) -> None:
+        self._packer.drop(packed)
 
     def _forget(self) -> None:
         self._packer.forget()
@@ -199,30 +200,30 @@ def _serve(pipe: connection.Connection, environment: Mapping[str, str], make_wor
     faulthandler.enable()
     keep_memory()
     _end_with_parent()
+    packer, receiver = sharing.Packer(), sharing.Receiver()
+
+    def say(answer: Any) -> None:
+        sharing.send(pipe, packer.pack(answer))
+        packer.forget()
+
     try:
         worker = make_worker()
     except Exception as error:
-        _say(pipe, Failure.of(error))
+        say(Failure.of(error))
         return
-    _say(pipe, Ready())
+    say(Ready())
     while True:
         try:
-            task = sharing.receive(pipe)
+            task = receiver.receive(pipe)
         except EOFError:
             return
         try:
             answer: Any = Done(worker.run(task))
         except Exception as error:
             answer = Failure.of(error)
-        _say(pipe, answer)
-
-
-def _say(pipe: connection.Connection, answer: Any) -> None:
-    packer = sharing.Packer()
-    memories = packer.pack(answer)
-    packer.forget()
-    sharing.send(pipe, memories)
-    sharing.close(memories)
+        del task
+        say(answer)
+        del answer
 
 
 def _end_with_parent() -> None:

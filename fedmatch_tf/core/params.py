@@ -53,11 +53,23 @@ def hard_threshold(vector: np.ndarray, threshold: float) -> np.ndarray:
     return result
 
 
-def weighted_mean(vectors: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:
-    """The weighted mean, added up in the given order."""
-    total = float(sum(weights))
-    result = np.zeros_like(vectors[0])
-    for part in blocks(len(result)):
-        for vector, weight in zip(vectors, weights):
-            result[part] += np.float32(weight / total) * vector[part]
-    return result
+class Mean(NamedTuple):
+    """A weighted mean of vectors that come one by one, added up as they come."""
+
+    planned: float  # what the weights are expected to add up to
+    weight: float = 0.0  # what they have added up to so far
+    vector: np.ndarray | None = None  # the sum so far of weight / planned times vector
+
+    def add(self, vector: np.ndarray, weight: float) -> Mean:
+        """The mean with this vector; memory is used again, so that of before is not to be used any more."""
+        total = np.zeros_like(vector) if self.vector is None else self.vector
+        share = np.float32(weight / self.planned)
+        for part in blocks(len(total)):
+            total[part] += share * vector[part]
+        return self._replace(weight=self.weight + weight, vector=total)
+
+    def result(self) -> np.ndarray:
+        """The mean of what has come, at least one vector."""
+        if self.vector is None:
+            raise ValueError("expected a vector at least, received none")
+        return self.vector if self.weight == self.planned else self.vector * np.float32(self.planned / self.weight)

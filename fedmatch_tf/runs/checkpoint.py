@@ -91,7 +91,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
         **best,
         **{f"{MEMORY}{number}": vector for number, vector in enumerate(state.memory)},
     )
-    with replacing(folder / STATE, keep_as=folder / PREVIOUS) as file:
+    with replacing(folder / STATE, keep_as=folder / PREVIOUS, large=True) as file:
         file.write(_sealed(archive))
 
 

@@ -6,7 +6,7 @@ import os
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import asdict, replace
@@ -27,10 +27,10 @@ from fedmatch_tf.runs.checkpoint import CLIENTS, RECORDS, Checkpoint
 from fedmatch_tf.runs.original_logs import OriginalLogs
 from fedmatch_tf.runs.partition_folder import DataAbout
 from fedmatch_tf.runs.records import Mark, RecordFile, RoundLog, read_records, to_line, versions
-from fedmatch_tf.runs.store import DiskStore, WriteBehind, no_files
+from fedmatch_tf.runs.store import ClientStore, no_files
 from fedmatch_tf.runs.tensorboard import ScalarLog
 from fedmatch_tf.simulation.records import RoundRecord
-from fedmatch_tf.simulation.store import Held, Store
+from fedmatch_tf.simulation.store import Store
 
 IN_MEMORY_UP_TO = 2**30  # bytes of all clients' parameters; beyond, they are on disk
 
@@ -71,9 +71,8 @@ class Run:
             checkpoint.drop_newest(check_pts)
         folder.mkdir(parents=True, exist_ok=True)
         self._records = RecordFile(check_pts / RECORDS, self._saved.records)
-        self._disk = DiskStore(check_pts / CLIENTS, self._saved.clients)
-        self._in_memory = not _on_disk(self.config, self.state)
-        self._store = WriteBehind(self._disk, keep_all=self._in_memory)
+        in_memory = not _on_disk(self.config, self.state)
+        self._store = ClientStore(check_pts / CLIENTS, self._saved.clients, self._thread.submit, in_memory)
         self._log = RoundLog(folder, self._logged, self.lines)
         self._original_logs = OriginalLogs(folder, check_pts, self._logged, records)
         self._scalars = ScalarLog(folder / "tensorboard", self.lines)
@@ -115,8 +114,6 @@ class Run:
         self._records.add(record)
         if state.rounds_done % self.config.checkpoint_every == 0 or state.rounds_done == self.config.num_rounds:
             self.save()
-        elif not self._in_memory:
-            self._write_later(self._store.write, self._store.take_changed())
         self._log.add(record)
         self._original_logs.add(record)
         self._scalars.add(self.lines[-1])
@@ -141,25 +138,20 @@ class Run:
             versions(),
             self.partitions,
             self.state,
-            self._saved.clients,
+            self._store.files(),
             self._records.mark,
             self.data,
         )
-        self._write_later(self._write_checkpoint, self._store.take_changed(), point)
+        self._writing.result()  # what failed in the last one is raised here
+        self._writing = self._thread.submit(self._write_checkpoint, point)
 
-    def _write_later(self, write: Callable[..., None], *what: Any) -> None:
-        """Beside the next round; what failed in the last one is raised here."""
-        self._writing.result()
-        self._writing = self._thread.submit(write, *what)
-
-    def _write_checkpoint(self, changed: Mapping[int, Held], point: Checkpoint) -> None:
+    def _write_checkpoint(self, point: Checkpoint) -> None:
         """A checkpoint outlives this process as soon as it has its name, and a power cut when it is synced."""
-        self._store.write(changed)
-        point, previous = point._replace(clients=self._disk.files()), self._saved
+        previous = self._saved
         checkpoint.save(self._check_pts, point)
         self._saved = point
         checkpoint.sync(self._check_pts, point, previous.clients)
-        self._disk.keep(previous.clients, point.clients)
+        self._store.keep(previous.clients, point.clients)
 
     def finish(self) -> None:
         """Everything is written afterwards, or the reason why not is raised."""

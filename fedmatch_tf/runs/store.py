@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import re
+import stat
 import zlib
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from pathlib import Path
-from threading import Lock
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +20,7 @@ from data import untrusted
 from data.errors import DataError
 from fedmatch_tf.core.params import Params
 from fedmatch_tf.core.schedule import Plateau
-from fedmatch_tf.runs.atomic import replacing
+from fedmatch_tf.runs.atomic import DIRECT, PAGE, replacing
 from fedmatch_tf.simulation.store import Held
 
 # What is known of the clients' files, one row per client. A table, as every checkpoint has it and there may be many.
@@ -40,42 +45,77 @@ class DamagedFile(ValueError):
     """A client's file that isn't what was written; says which."""
 
 
-class DiskStore:
-    """Keeps one file per client; what `get` gives is mapped from it, so memory does not grow with the clients."""
+class ClientStore:
+    """Keeps one file per client, which `get` reads, so memory does not grow with the clients.
 
-    def __init__(self, folder: Path, files: np.ndarray) -> None:
+    Files are written in another thread, while this one goes on. A file is never changed: what a client holds after a
+    round is a new version, which takes the place of the old one when the round ends.
+
+    Args:
+        files: what the last checkpoint names.
+        submit: has something done in the other thread, in the order of the calls.
+        in_memory: memory has all clients, too.
+    """
+
+    def __init__(self, folder: Path, files: np.ndarray, submit: Submit, in_memory: bool = False) -> None:
         folder.mkdir(exist_ok=True)
-        self._folder, self._files = folder, files.copy()
+        self._folder, self._files, self._submit = folder, files.copy(), submit
         self._kept: tuple[np.ndarray, ...] = (files,)  # what checkpoints name
         self._tidy = False  # whether the folder holds nothing else
+        self._new: dict[int, tuple[int, Future[int]]] = {}  # this round's: how many of sigma, and the file's checksum
+        self._writing: deque[Future[int]] = deque()
+        self._memory: dict[int, Params] | None = None
+        self._new_in_memory: dict[int, Params] = {}
+        if in_memory:
+            self._memory = {client: _copy(self._params_on_disk(client)) for client in _with_file(files)}
 
     def get(self, client: int) -> Held | None:
-        """What the client held after its last round; None before its first."""
-        version, num_sigma, _, *plateau = self._files[client].item()
+        """What the client held before this round; None before its first."""
+        version, _, _, *plateau = self._files[client].item()
         if not version:
             return None
-        vector = _mapped(self._folder / file_name(client, version))
-        return Held(Params(vector[:num_sigma], vector[num_sigma:]), Plateau(*plateau))
+        params = self._params_on_disk(client) if self._memory is None else self._memory[client]
+        return Held(params, Plateau(*plateau))
 
-    def put(self, client: int, held: Held) -> None:
-        """Writes a new version of the client's file."""
-        sigma, psi = held.params
-        before = int(self._files[client]["version"])
-        with replacing(self._folder / file_name(client, before + 1)) as file:
-            file.write(_header(len(sigma) + len(psi)))
-            file.write(sigma.data)  # NumPy's own writing hides that a disk is full
-            file.write(psi.data)
-        if before and all(files[client]["version"] != before for files in self._kept):
-            (self._folder / file_name(client, before)).unlink()
-        crc = zlib.crc32(psi.data, zlib.crc32(sigma.data))
-        self._files[client] = (before + 1, len(sigma), crc, *held.plateau)
+    def _params_on_disk(self, client: int) -> Params:
+        row = self._files[client]
+        vector = _read(self._folder / file_name(client, row["version"]))
+        return Params(vector[: row["num_sigma"]], vector[row["num_sigma"] :])
+
+    def put(self, client: int, params: Params) -> None:
+        """Begins to write a new version of the client's file; waits while there are several to be written."""
+        if self._memory is not None:
+            params = self._new_in_memory[client] = _copy(params)
+        path = self._folder / file_name(client, self._files[client]["version"] + 1)
+        writing = self._submit(_write, path, params)
+        self._new[client] = len(params.sigma), writing
+        self._writing.append(writing)
+        if len(self._writing) > _AHEAD:
+            self._writing.popleft().result()
+
+    def end_round(self, plateaus: Mapping[int, Plateau]) -> None:
+        """The round's clients hold what was put, and these learning rates."""
+        for client, (num_sigma, writing) in self._new.items():
+            before = int(self._files[client]["version"])
+            self._files[client] = (before + 1, num_sigma, writing.result(), *plateaus[client])
+            if before:
+                self._submit(self._drop, client, before)
+        if self._memory is not None:
+            self._memory.update(self._new_in_memory)
+        self._new, self._new_in_memory = {}, {}
+        self._writing.clear()
+
+    def _drop(self, client: int, version: int) -> None:
+        """In the other thread: removes a file that no checkpoint names."""
+        if all(files[client]["version"] != version for files in self._kept):
+            (self._folder / file_name(client, version)).unlink(missing_ok=True)
 
     def files(self) -> np.ndarray:
         """The table as it is now."""
         return self._files.copy()
 
     def keep(self, *checkpoints: np.ndarray) -> None:
-        """From now on these tables are what checkpoints name; removes the files of older ones.
+        """In the other thread: from now on these tables are what checkpoints name; removes the files of older ones.
 
         What a killed process left goes with the first call. Files that we did not name stay.
         """
@@ -95,47 +135,23 @@ class DiskStore:
         self._kept, self._tidy = checkpoints, True
 
 
-class WriteBehind:
-    """A disk store whose files are written later, in another thread if need be; until then, memory has them.
+Submit = Callable[..., "Future[Any]"]
+_AHEAD = 2  # files that may wait to be written
 
-    Args:
-        keep_all: memory goes on having what was written.
-    """
 
-    def __init__(self, disk: DiskStore, keep_all: bool) -> None:
-        self._disk, self._keep_all = disk, keep_all
-        self._memory: dict[int, Held] = {}
-        self._changed: dict[int, Held] = {}
-        self._lock = Lock()  # of memory, between one who puts and one who writes
-        for client in _with_file(disk.files()) if keep_all else ():
-            held = disk.get(client)
-            assert held is not None
-            self._memory[client] = held._replace(params=Params(*(part.copy() for part in held.params)))
+def _copy(params: Params) -> Params:
+    """To be kept for long: not a view of something larger, or of memory that is shared."""
+    return Params(*(part.copy() for part in params))
 
-    def get(self, client: int) -> Held | None:
-        """What the client held after its last round; None before its first."""
-        held = self._memory.get(client)
-        return self._disk.get(client) if held is None else held
 
-    def put(self, client: int, held: Held) -> None:
-        """Replaces what is kept of the client."""
-        if self._keep_all:  # for long: not as a view of something larger, or of memory that is shared
-            held = held._replace(params=Params(*(part.copy() for part in held.params)))
-        with self._lock:
-            self._memory[client] = self._changed[client] = held
-
-    def take_changed(self) -> Mapping[int, Held]:
-        """What has not been handed out for writing yet."""
-        changed, self._changed = self._changed, {}
-        return changed
-
-    def write(self, changed: Mapping[int, Held]) -> None:
-        """Writes what was handed out."""
-        for client, held in sorted(changed.items()):
-            self._disk.put(client, held)
-            with self._lock:
-                if not self._keep_all and self._memory[client] is held:
-                    del self._memory[client]
+def _write(path: Path, params: Params) -> int:
+    """Writes a client's file; its content's checksum."""
+    sigma, psi = params
+    with replacing(path, large=True) as file:
+        file.write(_header(len(sigma) + len(psi)))
+        file.write(sigma.data)  # NumPy's own writing hides that a disk is full
+        file.write(psi.data)
+    return zlib.crc32(psi.data, zlib.crc32(sigma.data))
 
 
 _OURS = re.compile(r"[0-9]+-[0-9]+\.npy|\.[0-9]+-[0-9]+\.npy\.partial")
@@ -170,6 +186,31 @@ def _mapped(path: Path) -> np.ndarray:
     if not size:  # nothing can't be mapped
         return np.zeros(0, np.float32)
     return np.asarray(np.memmap(path, np.float32, "r", _HEADER, (size,)))
+
+
+def _read(path: Path) -> np.ndarray:
+    """The vector, past the system's cache where the file system lets us; else mapped."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | DIRECT)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return _mapped(path)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise DamagedFile(f"{path}: it is no file")
+        num_bytes = os.fstat(descriptor).st_size
+        room = np.empty(num_bytes + 2 * PAGE, np.uint8)
+        begin = -room.ctypes.data % PAGE
+        whole, done = room.data[begin : begin + -(-num_bytes // PAGE) * PAGE], 0
+        while done < num_bytes and (count := os.preadv(descriptor, [whole[done:]], done)):
+            done += count
+    finally:
+        os.close(descriptor)
+    size = (num_bytes - _HEADER) // 4
+    if done != num_bytes or size < 0 or bytes(whole[:_HEADER]) != _header(size):
+        raise DamagedFile(f"{path}: its header is not what was written")
+    return room[begin + _HEADER : begin + num_bytes].view(np.float32)
 
 
 def check_files(folder: Path, files: np.ndarray, size: int) -> None:

@@ -6,9 +6,10 @@ The loop says what is to be trained and what is to be scored. Which worker does 
 - If the clients are not a multiple of the workers, some workers have one client less. So the first clients' models are
   not scored by the workers that trained them: that is what workers do that are done before the rest.
 - The server's next epoch (labels-at-server) may run beside the scores of a round.
-- Clients that hold more are trained first, so that in the end nobody waits for a large one.
+- Clients that hold more are trained first, so that in the end nobody waits for a large one. Their results come back in
+  that order, whoever is done first; no client is begun that is too far ahead of one that is not done.
 
-No result depends on any of this. No TensorFlow.
+No result depends on the workers. No TensorFlow.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from fedmatch_tf.config import Config
-from fedmatch_tf.core.params import Params
 from fedmatch_tf.simulation import scoring
 from fedmatch_tf.simulation.scoring import Scores
 from fedmatch_tf.simulation.tasks import (
@@ -41,7 +41,11 @@ class Backend(Protocol):
     """Runs tasks somewhere; results may come in any order."""
 
     def map(self, tasks: Iterable[Any]) -> Iterable[Any]:
-        """The results of the tasks. Tasks are taken one by one, as they can be worked on."""
+        """The results of the tasks.
+
+        Tasks are taken one by one, as they can be worked on. None instead of one: better wait for a result before the
+        next; who asks again gets it all the same.
+        """
 
 
 class ToScore(NamedTuple):
@@ -66,14 +70,25 @@ class _Agenda:
 
     Args:
         num_apart: so many clients, the first ones, leave their models' scores to others.
+        most: clients whose results the caller may have to wait for, or to keep, at a time.
     """
 
-    def __init__(self, clients: Iterable[ClientTask], num_apart: int) -> None:
-        self._clients, self._num_apart = clients, num_apart
+    def __init__(self, clients: Iterable[ClientTask], num_apart: int, most: int) -> None:
+        self._clients, self._num_apart, self._most = clients, num_apart, most
         self._scores: deque[EvalTask] = deque()
+        self._begun: deque[ClientTask] = deque()  # clients whose results have not gone out yet
+        self._done: dict[int, ClientResult] = {}  # those that wait for one before them
+        self._has_news = True  # whether a result has come since somebody was asked to wait for one
 
-    def __iter__(self) -> Iterator[ClientTask | EvalTask]:
+    def __iter__(self) -> Iterator[ClientTask | EvalTask | None]:
         for number, task in enumerate(self._clients):
+            while len(self._begun) >= self._most and (self._scores or self._has_news):
+                if self._scores:
+                    yield self._scores.popleft()
+                else:
+                    self._has_news = False
+                    yield None
+            self._begun.append(task)
             yield task._replace(score=number >= self._num_apart)
         while self._scores:
             yield self._scores.popleft()
@@ -81,6 +96,13 @@ class _Agenda:
     def add(self, scores: Iterable[EvalTask]) -> None:
         """Takes in scores that can be worked on from now on."""
         self._scores.extend(scores)
+
+    def in_turn(self, result: ClientResult) -> Iterator[tuple[ClientTask, ClientResult]]:
+        """Takes in a result; those whose turn it is, each with its task."""
+        self._done[result.client], self._has_news = result, True
+        while self._begun and self._begun[0].client in self._done:
+            task = self._begun.popleft()
+            yield task, self._done.pop(task.client)
 
     def rest(self) -> list[EvalTask]:
         """What no worker has taken."""
@@ -104,26 +126,19 @@ class Crew:
         """The clients in the order in which they are to be trained; equals as they come."""
         return sorted(clients, key=lambda client: -self._sizes.get(client, 0))
 
-    def train_clients(self, round_num: int, tasks: Iterable[ClientTask]) -> list[ClientResult]:
-        """The clients' results, sorted by client; the scores of their models are among those of the next `score`."""
-        sent: dict[int, Params] = {}
-
-        def remembered() -> Iterator[ClientTask]:
-            for task in tasks:
-                sent[task.client] = task.broadcast.params
-                yield task
-
-        agenda = _Agenda(remembered(), self._config.clients_per_round % (self._config.workers or 1))
-        trained = []
+    def train_clients(self, round_num: int, tasks: Iterable[ClientTask]) -> Iterator[ClientResult]:
+        """The clients' results in the order of the tasks; their models' scores are among those of the next `score`."""
+        workers = self._config.workers or 1
+        agenda = _Agenda(tasks, self._config.clients_per_round % workers, most=2 * workers)
         for result in self._backend.map(agenda):
             if isinstance(result, EvalResult):
                 self._scored.append(result)
                 continue
             self._scored += result.scored
             agenda.add(self._left_to_others(round_num, result))
-            trained.append(_with_sigma(result._replace(theta=None), sent[result.client].sigma))
+            for task, in_turn in agenda.in_turn(result._replace(theta=None)):
+                yield _with_sigma(in_turn, task.broadcast.params.sigma)
         self._unscored = agenda.rest()
-        return sorted(trained, key=lambda result: result.client)
 
     def train_server(self, task: ServerTask) -> ServerResult:
         """The server's epoch, which may have been run ahead."""

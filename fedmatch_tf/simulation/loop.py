@@ -31,28 +31,30 @@ def run(
     client.py.
 
     Args:
-        sizes: examples of each client, as far as they are known; the result does not depend on them.
+        sizes: examples of each client, as far as they are known. The result depends on them in its last bits only:
+            clients that hold more are trained, and added up, first.
     """
     algorithm, crew = make_algorithm(config), Crew(config, backend, sizes)
     neighbours = Neighbours(state.embeddings)
     for round_num in range(state.rounds_done, config.num_rounds):  # line 3; line 3
         begin, server_lr = time.monotonic(), server.learning_rate(config, state)
         state, scores = server.train_first(config, algorithm, crew, state, round_num)  # none; lines 4 to 8
-        active = server.select_clients(config, round_num)  # line 4; line 9
+        active = crew.in_order(server.select_clients(config, round_num))  # line 4; line 9
+        lost = server.lost(config, round_num, active)
         helpers = server.helpers_of(config, neighbours, active, round_num)  # line 6; line 11
-        in_order = crew.in_order(active)
-        tasks = server.client_tasks(config, algorithm, state, store, in_order, helpers, round_num)  # line 7; line 12
-        results = crew.train_clients(round_num, tasks)  # lines 5 to 9; lines 10 to 14
-        received = server.arrived(config, round_num, results)
-        updates = [result.update for result in received]
-        neighbours.update(server.embeddings_of(updates))  # line 8; line 13
-        state = server.aggregate(algorithm, state, updates)  # lines 10 and 11; line 15
+        tasks = server.client_tasks(config, algorithm, state, store, active, helpers, round_num)  # line 7; line 12
+        trained = crew.train_clients(round_num, tasks)  # lines 5 to 9; lines 10 to 14
+        # Each update is added to the means as it comes, and then kept on disk: memory does not grow with the clients.
+        planned = [sizes.get(client, 0) for client in active if client not in lost]
+        state, results = server.fold(algorithm, state, store, trained, planned, lost)  # lines 10 and 11; line 15
+        neighbours.update(server.embeddings_of(results, lost))  # line 8; line 13
         # Not in the paper's listing: servers that train last; test the global model, whose validation losses decide on
         # learning rates.
         state, after = server.train_last(config, algorithm, crew, state, round_num)
         scores |= after | server.score(config, algorithm, crew, state)
-        server.keep(config, algorithm, store, received, scores)
-        state = server.end_round(config, state, received, scores)
+        arrived = [result for result in results if result.client not in lost]
+        store.end_round(server.plateaus(config, arrived, scores))
+        state = server.end_round(config, state, arrived, scores)
         step, seconds = server.task_step(config, round_num), time.monotonic() - begin
-        lost = server.lost(config, results, received)
-        yield round_record(round_num, step, results, helpers, scores, seconds, lost, server_lr), state
+        dropped = tuple(sorted(lost)) if config.drop_rate else None
+        yield round_record(round_num, step, results, helpers, scores, seconds, dropped, server_lr), state

@@ -5,17 +5,17 @@
 2. Choose the round's clients and, every helper_interval rounds, each one's helpers: its nearest neighbours among all
    models known so far.
 3. Send each client what the algorithm says, and have it trained (client.py).
-4. Fold what the clients upload, as the algorithm says: FedMatch averages sigma (labels-at-client only) and psi, each on
-   its own. Keep the embeddings, and what must be known of each client in its next round.
+4. Fold what each client uploads, as it comes and as the algorithm says: FedMatch averages sigma (labels-at-client only)
+   and psi, each on its own. Keep the embeddings, and what must be known of each client in its next round.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from fedmatch_tf.algorithms.algorithm import Algorithm, Best, ServerState, Update
+from fedmatch_tf.algorithms.algorithm import Algorithm, Best, ServerState
 from fedmatch_tf.config import Config
 from fedmatch_tf.core import schedule, seeding
 from fedmatch_tf.core.helpers import Neighbours, choose_helpers
@@ -23,7 +23,7 @@ from fedmatch_tf.core.params import Params
 from fedmatch_tf.core.schedule import Plateau, Visit
 from fedmatch_tf.simulation.crew import Crew, ToScore
 from fedmatch_tf.simulation.scoring import Scores, client_splits
-from fedmatch_tf.simulation.store import Held, Store
+from fedmatch_tf.simulation.store import Store
 from fedmatch_tf.simulation.tasks import (
     GLOBAL,
     GLOBAL_PSI,
@@ -149,32 +149,48 @@ def client_tasks(
         yield ClientTask(round_num, client, task_step(config, round_num), message, plateau, lr)
 
 
-def arrived(config: Config, round_num: int, results: Sequence[ClientResult]) -> list[ClientResult]:
-    """The results but for those that are lost on the way (--drop-rate), drawn for each client of each round."""
+def lost(config: Config, round_num: int, clients: Iterable[int]) -> frozenset[int]:
+    """The clients whose updates are lost on the way (--drop-rate), drawn for each client of each round."""
     if not config.drop_rate:
-        return list(results)
-    return [
-        result
-        for result in results
-        if seeding.stream(config.seed, "drop", round_num, result.client).random() >= config.drop_rate
-    ]
+        return frozenset()
+    return frozenset(
+        client
+        for client in clients
+        if seeding.stream(config.seed, "drop", round_num, client).random() < config.drop_rate
+    )
 
 
-def lost(config: Config, results: Sequence[ClientResult], received: Sequence[ClientResult]) -> tuple[int, ...] | None:
-    """The clients whose updates did not arrive; None where all always do."""
-    if not config.drop_rate:
-        return None
-    return tuple(sorted({result.client for result in results} - {result.client for result in received}))
+def fold(
+    algorithm: Algorithm,
+    state: ServerState,
+    store: Store,
+    trained: Iterable[ClientResult],
+    planned: Sequence[int],
+    lost: Collection[int] = (),
+) -> tuple[ServerState, list[ClientResult]]:
+    """(the state after a round, the clients' results without their parameters, sorted by client).
+
+    Each update is added to the round's sums and kept as it comes. Without any, all stays as it is.
+
+    Args:
+        planned: examples of the clients whose updates are expected.
+        lost: clients whose updates don't arrive.
+    """
+    total, results = algorithm.empty(state, planned), []
+    for result in trained:
+        if result.client not in lost:
+            total = algorithm.add(total, result.update)
+            store.put(result.client, algorithm.keep(result.update.upload))
+        results.append(result.without_params())
+    results.sort(key=lambda result: result.client)
+    state = algorithm.finish(state, total) if planned else state
+    embeddings = {**state.embeddings, **embeddings_of(results, lost)}
+    return state._replace(rounds_done=state.rounds_done + 1, embeddings=embeddings), results
 
 
-def aggregate(algorithm: Algorithm, state: ServerState, updates: Sequence[Update]) -> ServerState:
-    """The state after a round: the clients' updates folded in, their embeddings kept. Without updates, as before it."""
-    state = algorithm.aggregate(state, updates) if updates else state
-    return state._replace(rounds_done=state.rounds_done + 1, embeddings={**state.embeddings, **embeddings_of(updates)})
-
-
-def embeddings_of(updates: Sequence[Update]) -> dict[int, np.ndarray]:
+def embeddings_of(results: Iterable[ClientResult], lost: Collection[int] = ()) -> dict[int, np.ndarray]:
     """What the round's clients are known by from now on."""
+    updates = [result.update for result in results if result.client not in lost]
     return {update.client: update.embedding for update in updates if update.embedding is not None}
 
 
@@ -229,8 +245,9 @@ def next_lr(config: Config, plateau: Plateau, valid: Score | None) -> Plateau:
     return schedule.advance(plateau, valid.loss, config.patience, config.lr_factor, config.lr_min)
 
 
-def keep(config: Config, algorithm: Algorithm, store: Store, results: Sequence[ClientResult], scores: Scores) -> None:
-    """Keeps of each client what must be known in its next round; its validation decides on its learning rate."""
-    for result in results:
-        plateau = next_lr(config, result.plateau, scores.get((client_model(result.client), "valid")))
-        store.put(result.client, Held(algorithm.keep(result.update.upload), plateau))
+def plateaus(config: Config, results: Sequence[ClientResult], scores: Scores) -> dict[int, Plateau]:
+    """Each client's learning-rate state after this round's validation of its model."""
+    return {
+        result.client: next_lr(config, result.plateau, scores.get((client_model(result.client), "valid")))
+        for result in results
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from fedmatch_tf.core.params import Params
@@ -19,7 +20,10 @@ class Store(Protocol):
     """Where the simulation keeps and finds what clients held."""
 
     def get(self, client: int) -> Held | None:
-        """What the client held after its last round; None before its first."""
+        """What the client held before this round; None before its first."""
 
-    def put(self, client: int, held: Held) -> None:
-        """Replaces what is kept of the client."""
+    def put(self, client: int, params: Params) -> None:
+        """Keeps this of the client when the round ends."""
+
+    def end_round(self, plateaus: Mapping[int, Plateau]) -> None:
+        """The round's clients hold what was put, and these learning rates."""

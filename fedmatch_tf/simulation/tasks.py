@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from data.errors import printable
-from fedmatch_tf.algorithms.algorithm import Update
+from fedmatch_tf.algorithms.algorithm import NOTHING, Update
 from fedmatch_tf.core.params import Params
 from fedmatch_tf.core.schedule import Plateau
 from fedmatch_tf.core.wire import Broadcast, Cost
@@ -111,6 +111,11 @@ class ClientResult(NamedTuple):
     def client(self) -> int:
         """The client's number."""
         return self.update.client
+
+    def without_params(self) -> ClientResult:
+        """The result without what is large, the client's parameters."""
+        upload = self.update.upload._replace(params=NOTHING)
+        return self._replace(update=self.update._replace(upload=upload))
 
 
 class ServerTask(NamedTuple):

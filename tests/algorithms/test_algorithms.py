@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
 from fedmatch_tf.algorithms.algorithm import Algorithm, ServerState, Update, make_algorithm
-from fedmatch_tf.config import make_config
+from fedmatch_tf.config import Config, make_config
 from fedmatch_tf.core import schedule
 from fedmatch_tf.core.params import Params
 from fedmatch_tf.core.wire import Cost, Upload
 from fedmatch_tf.simulation import server
+from fedmatch_tf.simulation.tasks import ClientResult
+from tests.stand_in import MemoryStore
 
 
 def vector(*values: float) -> np.ndarray:
@@ -21,6 +24,16 @@ def vector(*values: float) -> np.ndarray:
 
 def update(client: int, params: Params, num_examples: int) -> Update:
     return Update(client, Upload(params, Cost(0.0, 0.0, 0.0, 0)), num_examples, np.full(2, client, np.float32))
+
+
+def folded(config: Config, state: ServerState, updates: Sequence[Update]) -> ServerState:
+    """The state after a round that ends with these."""
+    cost, plateau = Cost(0.0, 0.0, 0.0, 0), schedule.start(0.1, 1)
+    results = [ClientResult(update, cost, plateau, 0.1, ()) for update in updates]
+    planned = [update.num_examples for update in updates]
+    after, kept = server.fold(make_algorithm(config), state, MemoryStore(), results, planned)
+    assert [len(part) for result in kept for part in result.update.upload.params] == [0, 0] * len(updates)
+    return after
 
 
 @pytest.mark.parametrize(
@@ -39,7 +52,7 @@ def test_what_becomes_of_the_uploads(task: str, model: str, sigma: list[float], 
     psis = (vector(9, 9), vector(0, 3), vector(1, 0)) if config.decomposed else (vector(),) * 3
     start = server.initial_state(config, Params(vector(9, 9), psis[0]))
     updates = [update(4, Params(vector(1, 2), psis[1]), 10), update(7, Params(vector(3, 6), psis[2]), 30)]
-    after = server.aggregate(make_algorithm(config), start, updates)
+    after = folded(config, start, updates)
     assert after.params.sigma.tolist() == sigma
     assert after.params.psi.tolist() == psi
     assert after.rounds_done == 1
@@ -52,7 +65,7 @@ def test_without_decomposition_the_one_set_of_parameters_is_averaged_in_labels_a
     empty = np.zeros(0, np.float32)
     start = server.initial_state(config, Params(vector(9, 9), empty))
     updates = [update(0, Params(vector(1, 2), empty), 1), update(1, Params(vector(3, 6), empty), 1)]
-    assert server.aggregate(make_algorithm(config), start, updates).params.sigma.tolist() == [2, 4]
+    assert folded(config, start, updates).params.sigma.tolist() == [2, 4]
 
 
 HELD = Params(vector(0, 0, 0), vector(1, 1, 1))
@@ -115,7 +128,8 @@ def test_semifl_averages_those_who_had_something_to_learn_and_trains_at_the_serv
     start = STATE._replace(params=Params(vector(1, 1), empty))
     sent = {0: vector(3, 5), 1: vector(1, 1), 2: vector(5, 1)}  # client 1 sends back what it received
     updates = [Update(client, semifl.upload(Params(sigma, empty), start.params), 9) for client, sigma in sent.items()]
-    assert semifl.aggregate(start, updates).params.sigma.tolist() == [4, 3]
-    assert semifl.aggregate(start, updates[1:2]).params is start.params
+    config = make_config("ls-biid-c10", model="semifl")
+    assert folded(config, start, updates).params.sigma.tolist() == [4, 3]
+    assert folded(config, start, updates[1:2]).params is start.params
     assert semifl.server_trains_last
     assert not algorithm("fedavg-sl").server_trains_last

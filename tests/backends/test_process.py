@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,19 +51,16 @@ def test_a_record_arrives_as_it_was_sent(large: int, arrays: list[np.ndarray]) -
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sharing, "_LARGE", large or 1)
-        packer = sharing.Packer()
+        packer, receiver = sharing.Packer(), sharing.Receiver()
         for _ in range(2):  # the second time, arrays are there already
-            memories = packer.pack(record)
-            sharing.send(ours, memories)
-            sharing.close(memories)
-    packer.forget()
-    sharing.receive(theirs).arrays[-1][:] = 7  # what one receiver does to its arrays is its own business
-    received = sharing.receive(theirs)
-    assert received.name == record.name
-    for sent, got in zip(record.arrays, received.arrays):
-        assert got.dtype == sent.dtype
-        np.testing.assert_array_equal(got, sent)
-        assert got.flags.writeable
+            sharing.send(ours, packer.pack(record))
+            received = receiver.receive(theirs)
+            assert received.name == record.name
+            for sent, got in zip(record.arrays, received.arrays):
+                assert got.dtype == sent.dtype
+                np.testing.assert_array_equal(got, sent)
+            with pytest.raises(ValueError, match="read-only"):  # others may read the same memory
+                received.arrays[len(arrays) - 1][:] = 7
     ours.close()
     theirs.close()
 
@@ -75,40 +72,77 @@ def sharing_pipe() -> tuple[Any, Any]:
 def test_arrays_do_not_go_through_the_pipe() -> None:
     ours, theirs = sharing_pipe()
     packer = sharing.Packer()
-    memories = packer.pack(Record("large", (np.zeros(10**6, np.float32), np.zeros(10**6, np.float32))))
-    rest, *arrays = (os.fstat(memory).st_size for memory in memories)
+    parts = packer.pack(Record("large", (np.zeros(10**6, np.float32), np.zeros(10**6, np.float32))))
+    rest, *arrays = (part.num_bytes for part in parts)
     assert rest < 2000
     assert arrays == [4 * 10**6, 4 * 10**6]
-    sharing.send(ours, memories)  # would block if it went through the pipe, as nobody reads
-    sharing.close(memories)
+    sharing.send(ours, parts)  # would block if it went through the pipe, as nobody reads
     packer.forget()
-    assert sharing.receive(theirs).arrays[1].shape == (10**6,)
+    assert sharing.Receiver().receive(theirs).arrays[1].shape == (10**6,)
     ours.close()
     theirs.close()
 
 
+def array_of(number: int) -> np.ndarray:
+    return np.full(2**16, number, np.float32)
+
+
+def inodes(parts: Sequence[sharing.Part]) -> set[int]:
+    """Of the memories of a message's arrays."""
+    return {os.fstat(part.memory.descriptor).st_ino for part in parts[1:]}
+
+
 def test_an_array_for_several_receivers_is_copied_once_and_few_are_held() -> None:
-    weights = [np.full(2**16, number, np.float32) for number in range(12)]
-    packer = sharing.Packer()
+    packer, weights = sharing.Packer(), [array_of(number) for number in range(12)]
 
     def inode(array: np.ndarray) -> int:
-        rest, memory = packer.pack(Record("one", (array,)))
-        try:
-            return os.fstat(memory).st_ino
-        finally:
-            sharing.close([rest, memory])
-
-    def descriptors() -> int:
-        return len(list(Path("/proc/self/fd").iterdir()))
+        parts = packer.pack(Record("one", (array,)))
+        packer.drop(parts)
+        (found,) = inodes(parts)
+        return found
 
     first = inode(weights[0])
     assert inode(weights[0]) == first
-    before = descriptors()
-    for array in weights[1:]:
-        assert inode(array) != first
-    assert descriptors() == before + 7  # eight in all
+    assert len({inode(array) for array in weights}) == 8
     packer.forget()
-    assert descriptors() == before - 1
+    assert len({inode(array) for array in weights * 2}) == 8  # the same ones
+
+
+def test_memory_is_used_again_when_the_last_view_of_it_is_gone_and_not_before() -> None:
+    ours, theirs = sharing_pipe()
+    packer, receiver, held, used = sharing.Packer(), sharing.Receiver(), {}, []
+    for number in range(6):
+        parts = packer.pack(Record("one", (array_of(number),)))
+        used.append(inodes(parts))
+        sharing.send(ours, parts)
+        packer.forget()
+        received = receiver.receive(theirs)
+        if number in (1, 3):
+            held[number] = received.arrays[0].reshape(256, 256)[5:, 3]  # a view of a view
+        del received
+    assert used[0] == used[1], "nobody reads the first any more"
+    assert used[1] != used[2] == used[3] != used[4] == used[5]
+    for number, view in held.items():
+        assert (view == number).all()
+    del held[1], view
+    parts = packer.pack(Record("two", (array_of(6), array_of(7))))
+    assert inodes(parts) == used[1] | used[4]
+    ours.close()
+    theirs.close()
+
+
+def test_what_was_packed_before_a_receiver_died_still_arrives_and_its_memory_is_not_used_again() -> None:
+    ours, theirs = sharing_pipe()
+    packer = sharing.Packer()
+    never_read = packer.pack(Record("one", (array_of(1),)))
+    ahead = packer.pack(Record("two", (array_of(2),)))
+    packer.renew()
+    later = packer.pack(Record("three", (array_of(3),)))
+    assert not inodes(later) & (inodes(never_read) | inodes(ahead))
+    sharing.send(ours, ahead)
+    assert (sharing.Receiver().receive(theirs).arrays[0] == 2).all()
+    ours.close()
+    theirs.close()
 
 
 def tasks(count: int, round_num: int = 0) -> Iterator[ClientTask]:

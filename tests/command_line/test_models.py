@@ -238,8 +238,10 @@ def test_the_documented_algorithm_adds_nine_tenths_of_its_last_step() -> None:
 
     def step(state: ServerState, *uploads: float) -> ServerState:
         sent = [Upload(one_weight(value), Cost(1.0, 0.0, 0.0, 4)) for value in uploads]
-        updates = [Update(client, upload, 1) for client, upload in enumerate(sent)]
-        after: ServerState = algorithm.aggregate(state, updates)
+        total = algorithm.empty(state, [1] * len(sent))
+        for client, upload in enumerate(sent):
+            total = algorithm.add(total, Update(client, upload, 1))
+        after: ServerState = algorithm.finish(state, total)
         return after
 
     start = ServerState(0, one_weight(1.0), Plateau(0.1, 1.0, 1), {})

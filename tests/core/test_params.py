@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedmatch_tf.core.params import Params, flatten, hard_threshold, weighted_mean
+from fedmatch_tf.core.params import Mean, Params, flatten, hard_threshold
 
 
 def vector(*values: float) -> np.ndarray:
@@ -14,8 +17,27 @@ def vector(*values: float) -> np.ndarray:
 
 
 def test_a_weighted_mean_follows_its_weights() -> None:
-    mean = weighted_mean([vector(0, 4), vector(4, 0)], [1, 3])
+    mean = mean_of([vector(0, 4), vector(4, 0)], [1, 3])
     assert mean.tolist() == [3, 1]
+
+
+def mean_of(vectors: Sequence[np.ndarray], weights: Sequence[float], planned: float | None = None) -> np.ndarray:
+    mean = Mean(sum(weights) if planned is None else planned)
+    for vector, weight in zip(vectors, weights):
+        mean = mean.add(vector, weight)
+    return mean.result()
+
+
+def test_a_mean_is_right_whatever_weights_were_expected_and_takes_memory_for_one_vector() -> None:
+    assert mean_of([vector(0, 4), vector(4, 0)], [1, 3], planned=16).tolist() == [3, 1]
+    given, mean = vector(2, 6), Mean(planned=1)
+    first = mean.add(given, 1)
+    assert first.result().tolist() == [2, 6]
+    again = first.add(vector(4, 0), 1)
+    assert again.vector is first.vector is not given
+    assert (given.tolist(), again.result().tolist()) == ([2, 6], [3, 3])
+    with pytest.raises(ValueError, match="expected a vector at least"):
+        mean.result()
 
 
 def test_the_hard_threshold_takes_the_limit_itself() -> None:
@@ -43,7 +65,7 @@ def test_blocks_change_nothing(seed: int, size: int, count: int) -> None:
     vectors = [rng.standard_normal(size).astype(np.float32) for _ in range(count + 1)]
     weights = rng.integers(1, 100, count).tolist()
     mean = np.average(np.array(vectors[:count], np.float64), axis=0, weights=weights)
-    np.testing.assert_allclose(weighted_mean(vectors[:count], weights), mean, atol=1e-5)
+    np.testing.assert_allclose(mean_of(vectors[:count], weights), mean, atol=1e-5)
     sigma, psi = vectors[0], vectors[-1]
     np.testing.assert_array_equal(Params(sigma, psi).theta(0.5), sigma + np.where(np.abs(psi) > 0.5, psi, 0))
 

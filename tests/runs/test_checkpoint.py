@@ -23,10 +23,11 @@ from fedmatch_tf.runs import checkpoint
 from fedmatch_tf.runs.checkpoint import Checkpoint, Damaged
 from fedmatch_tf.runs.partition_folder import DataAbout
 from fedmatch_tf.runs.records import Mark, RecordFile
-from fedmatch_tf.runs.store import DamagedFile, DiskStore, check_files, no_files
+from fedmatch_tf.runs.store import ClientStore, DamagedFile, check_files, no_files
 from fedmatch_tf.simulation.records import ClientRecord, RoundRecord
 from fedmatch_tf.simulation.store import Held
 from fedmatch_tf.simulation.tasks import Score
+from tests.runs.test_store import at_once, one_round
 
 
 def vector(*values: float) -> np.ndarray:
@@ -49,19 +50,19 @@ def saved(folder: Path) -> np.ndarray:
     """Two checkpoints of a tiny run, after one and after two rounds; the clients' table of the newest."""
     (folder / "records.jsonl").touch()
     records = RecordFile(folder / "records.jsonl", Mark(0, 0))
-    disk = DiskStore(folder / "clients", no_files(2))
+    store = ClientStore(folder / "clients", no_files(2), at_once)
     for done in (1, 2):
-        disk.put(0, Held(PARAMS, schedule.start(0.1, 5)))
+        one_round(store, {0: Held(PARAMS, schedule.start(0.1, 5))})
         best = Best(0, 0.5, vector(9, 9, 9))
         state = ServerState(done, PARAMS, schedule.start(0.1, 5), {0: vector(0.25, 0.75)}, (0.1,), best, (vector(7),))
         about = DataAbout((8, 8, 3), ("cat", "dog"))
-        files = disk.files()
+        files = store.files()
         records.add(round_of(done - 1))
         start = Checkpoint(SETTINGS, {"numpy": "1"}, "f" * 64, state, files, records.mark, about)
         checkpoint.save(folder, start)
         if done == 1:
-            disk.keep(files)
-    return disk.files()
+            store.keep(files)
+    return store.files()
 
 
 def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:

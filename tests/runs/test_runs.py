@@ -22,11 +22,9 @@ import pytest
 
 from fedmatch_tf.config import ConfigError, make_config
 from fedmatch_tf.config.resume import continued
-from fedmatch_tf.core import schedule
 from fedmatch_tf.core.params import Params
 from fedmatch_tf.runs import folders
 from fedmatch_tf.simulation import server
-from fedmatch_tf.simulation.store import Held
 from tests.conftest import kill, session
 from tests.runs.stand_in_run import content, finish, only_run, run, start, wait_for, wait_for_line
 
@@ -277,10 +275,9 @@ def test_a_checkpoint_that_could_not_be_written_is_told_of(tmp_path: Path) -> No
     params = Params(np.zeros(3, np.float32), np.zeros(3, np.float32))
     run = folders.create(config, server.initial_state(config, params), "")
     run.finish()  # what was begun is written
-    (clients,) = tmp_path.glob("check_pts/*/clients")
-    clients.rmdir()
-    clients.touch()  # so that no file can be written below it
-    run.store.put(0, Held(params, schedule.start(0.1, 1)))
+    (check_pts,) = tmp_path.glob("check_pts/*")
+    shutil.rmtree(check_pts)
+    check_pts.touch()  # so that no file can be written below it
     run.state = run.state._replace(rounds_done=1)
     run.save()
     message = run.resume_command()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from threading import Timer
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +15,7 @@ from hypothesis import strategies as st
 
 from fedmatch_tf.core.params import Params
 from fedmatch_tf.core.schedule import Plateau
-from fedmatch_tf.runs.store import DamagedFile, DiskStore, check_files, no_files
+from fedmatch_tf.runs.store import ClientStore, DamagedFile, check_files, no_files
 from fedmatch_tf.simulation.store import Held
 
 CLIENTS = 4
@@ -23,23 +27,36 @@ def held(number: int) -> Held:
     return Held(Params(vector[:2], vector[2:]), Plateau(0.1 + number, float("inf"), number))
 
 
+def at_once(work: Callable[..., Any], *what: Any) -> Future[Any]:
+    """Done here and now, instead of in another thread."""
+    done: Future[Any] = Future()
+    done.set_result(work(*what))
+    return done
+
+
+def one_round(store: ClientStore, of_clients: dict[int, Held]) -> None:
+    for client, what in of_clients.items():
+        store.put(client, what.params)
+    store.end_round({client: what.plateau for client, what in of_clients.items()})
+
+
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(rounds=st.lists(puts, min_size=1, max_size=6), reopened=st.integers(0, 6))
+@given(rounds=st.lists(puts, min_size=1, max_size=6), reopened=st.integers(0, 6), in_memory=st.booleans())
 def test_what_two_checkpoints_name_stays_and_nothing_else(
-    rounds: list[list[int]], reopened: int, tmp_path_factory: pytest.TempPathFactory
+    rounds: list[list[int]], reopened: int, in_memory: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("clients")
-    store, number = DiskStore(folder, no_files(CLIENTS)), 0
+    store, number = ClientStore(folder, no_files(CLIENTS), at_once, in_memory), 0
     checkpoints = [store.files()]
     last: dict[int, int] = {}
     for place, clients in enumerate(rounds):
         if place == reopened:  # a process that was killed left something, and another goes on
             (folder / ".0-9.npy.partial").touch()
             (folder / "0-99.npy").touch()
-            store = DiskStore(folder, checkpoints[-1])
+            store = ClientStore(folder, checkpoints[-1], at_once, in_memory)
         for client in clients:
             number += 1
-            store.put(client, held(number))
+            one_round(store, {client: held(number)})
             last[client] = number
         checkpoints.append(store.files())
         store.keep(*checkpoints[-2:])
@@ -59,8 +76,8 @@ def test_what_two_checkpoints_name_stays_and_nothing_else(
 
 
 def test_a_file_that_was_changed_is_named(tmp_path: Path) -> None:
-    store = DiskStore(tmp_path / "clients", no_files(CLIENTS))
-    store.put(2, held(1))
+    store = ClientStore(tmp_path / "clients", no_files(CLIENTS), at_once)
+    one_round(store, {2: held(1)})
     path = tmp_path / "clients" / "2-1.npy"
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
@@ -71,10 +88,57 @@ def test_a_file_that_was_changed_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_numbers_that_are_none_are_found_whatever_the_checksum_says(value: float, tmp_path: Path) -> None:
-    store = DiskStore(tmp_path / "clients", no_files(CLIENTS))
-    store.put(1, Held(Params(np.array([1, value], np.float32), np.zeros(1, np.float32)), Plateau(0.1, 1.0, 1)))
+    store = ClientStore(tmp_path / "clients", no_files(CLIENTS), at_once)
+    params = Params(np.array([1, value], np.float32), np.zeros(1, np.float32))
+    one_round(store, {1: Held(params, Plateau(0.1, 1.0, 1))})
     with pytest.raises(DamagedFile, match=r"1-1\.npy: expected 3 finite numbers"):
         check_files(tmp_path / "clients", store.files(), 3)
-    store.put(1, held(1))
+    one_round(store, {1: held(1)})
     with pytest.raises(DamagedFile, match=r"1-2\.npy: expected 4 finite numbers"):
         check_files(tmp_path / "clients", store.files(), 4)
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_within_a_round_everybody_holds_what_they_held_before_it(in_memory: bool, tmp_path: Path) -> None:
+    with ThreadPoolExecutor(1) as thread:
+        store = ClientStore(tmp_path / "clients", no_files(CLIENTS), thread.submit, in_memory)
+        one_round(store, {0: held(1), 1: held(5)})
+        store.put(1, held(9).params)
+        store.put(2, held(7).params)
+        found = store.get(1)
+        assert found is not None
+        assert found.params.sigma.tolist() == [5, 6]
+        assert store.get(2) is None
+        store.end_round({1: Plateau(0.5, 2.0, 3), 2: Plateau(0.25, 1.0, 1)})
+        found = store.get(2)
+        assert found is not None
+        assert (found.params.psi.tolist(), found.plateau) == ([9], Plateau(0.25, 1.0, 1))
+        assert store.get(0) is not None
+
+
+def test_no_more_than_a_few_files_wait_to_be_written(tmp_path: Path) -> None:
+    waiting: list[Future[Any]] = []
+
+    def slow(work: Callable[..., Any], *what: Any) -> Future[Any]:
+        later: Future[Any] = Future()
+        waiting.append(later)
+        if sum(not one.done() for one in waiting) > 3:
+            raise AssertionError("four files wait")
+        timer = Timer(0.05, lambda: later.set_result(work(*what)))
+        timer.start()
+        return later
+
+    store = ClientStore(tmp_path / "clients", no_files(20), slow)
+    for client in range(20):
+        store.put(client, held(client).params)
+    store.end_round({client: held(client).plateau for client in range(20)})
+    assert len(list((tmp_path / "clients").iterdir())) == 20
+
+
+def test_a_file_that_cannot_be_written_ends_the_round(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(1) as thread:
+        store = ClientStore(tmp_path / "clients", no_files(CLIENTS), thread.submit)
+        (tmp_path / "clients").rmdir()
+        store.put(0, held(0).params)
+        with pytest.raises(FileNotFoundError):
+            store.end_round({0: held(0).plateau})

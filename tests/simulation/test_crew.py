@@ -79,12 +79,43 @@ def test_an_epoch_of_another_round_is_not_taken_for_it() -> None:
     assert crew.train_server(epoch(1)).params.sigma.tolist() == [11, 11]
 
 
+class Reversing(Backend):
+    """Takes all that there is, and is done with the last first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at_once: list[int] = []  # clients taken before the first result of each time
+
+    def map(self, tasks: Iterable[Any]) -> Iterator[Any]:
+        source, more = iter(tasks), True
+        while more:
+            taken: list[Any] = []
+            while (task := next(source, "no more")) is not None:
+                if task == "no more":
+                    more = False
+                    break
+                taken.append(task)
+            self.at_once.append(sum(isinstance(task, ClientTask) for task in taken))
+            yield from super().map(taken[::-1])
+
+
+def test_results_come_in_the_order_of_the_tasks_and_few_clients_are_ahead_of_one_that_is_not_done() -> None:
+    backend = Reversing()
+    crew = Crew(replace(CONFIG, num_clients=11, workers=2), backend)
+    clients = [7, 3, 9, 1, 0, 2, 4, 6, 8, 10, 5]
+    tasks = [ClientTask(0, client, 0, full_broadcast(PARAMS), Plateau(0.1, 9.0, 1), 0.1) for client in clients]
+    assert [result.client for result in crew.train_clients(0, tasks)] == clients
+    assert backend.at_once == [4, 4, 3]  # two for each worker
+    scores = crew.score(0, [])
+    assert set(scores) == {(client_model(client), "valid") for client in clients}
+
+
 def test_the_next_scores_are_those_asked_for_and_those_of_the_clients_trained_since() -> None:
     backend = Backend()
     crew = Crew(CONFIG, backend)
     tasks = [ClientTask(0, client, 0, full_broadcast(PARAMS), Plateau(0.1, 9.0, 1), 0.1) for client in (2, 0, 1)]
-    results = crew.train_clients(0, tasks)
-    assert [result.client for result in results] == [0, 1, 2]
+    results = list(crew.train_clients(0, tasks))
+    assert [result.client for result in results] == [2, 0, 1]
     assert all(result.theta is None for result in results), "large, and nobody needs it any more"
     scores = crew.score(0, [ToScore(GLOBAL, PARAMS.sigma, ("test",))])
     # Three clients on two workers: the first to train, client 2, leaves its score (a loss of 1) to whoever is idle.

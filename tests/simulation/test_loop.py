@@ -34,7 +34,10 @@ VALID_HITS = {SERVER: 1, GLOBAL: 3}
 
 
 class Arithmetic:
-    """A client adds 1 to sigma and its number to psi; its validation loss never falls. Results come in reverse."""
+    """A client adds 1 to sigma and its number to psi; its validation loss never falls.
+
+    All tasks that there are at a time are taken before the first result, and the last one's result comes first.
+    """
 
     def __init__(self, config: Config) -> None:
         self.config, self.algorithm = config, make_algorithm(replace(config, l1_thres=0.0, delta_thres=0.0))
@@ -43,7 +46,14 @@ class Arithmetic:
         self.epochs: list[ServerTask] = []
 
     def map(self, tasks: Iterable[Any]) -> Iterator[Any]:
-        return reversed([self.run(task) for task in tasks])
+        taken: list[Any] = []
+        for task in tasks:
+            if task is not None:
+                taken.append(task)
+                continue
+            yield from reversed([self.run(task) for task in taken])
+            taken = []
+        yield from reversed([self.run(task) for task in taken])
 
     def run(self, task: Any) -> Any:
         if isinstance(task, EvalTask):

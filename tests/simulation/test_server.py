@@ -12,6 +12,7 @@ from fedmatch_tf.core.params import Params
 from fedmatch_tf.core.wire import Cost, Upload
 from fedmatch_tf.simulation import server
 from fedmatch_tf.simulation.tasks import GLOBAL, ClientResult, Score
+from tests.stand_in import MemoryStore
 
 CONFIG = make_config("lc-biid-c10")
 
@@ -64,24 +65,11 @@ def test_the_best_model_is_the_first_of_the_lowest_validation_loss() -> None:
 
 def test_updates_are_lost_at_the_rate_that_was_asked_for_and_always_the_same_ones() -> None:
     config = make_config("lc-biid-c10", drop_rate=0.25)
-    cost = Cost(0.0, 0.0, 0.0, 0)
-    empty = Params(np.zeros(0, np.float32), np.zeros(0, np.float32))
-
-    def results(clients: range) -> list[ClientResult]:
-        updates = [Update(client, Upload(empty, cost), 1) for client in clients]
-        return [ClientResult(update, cost, schedule.start(0.1, 5), 0.1, ()) for update in updates]
-
-    everyone, kept = results(range(100)), []
-    for round_num in range(100):
-        arrived = server.arrived(config, round_num, everyone)
-        kept.append({result.client for result in arrived})
-        gone = server.lost(config, everyone, arrived)
-        assert gone == tuple(sorted(set(range(100)) - kept[-1]))
-    assert abs(sum(map(len, kept)) / 10_000 - 0.75) < 5 * np.sqrt(0.25 * 0.75 / 10_000)
-    some = server.arrived(config, 7, results(range(40, 60)))  # whoever else takes part
-    assert {result.client for result in some} == kept[7] & set(range(40, 60))
-    assert server.arrived(CONFIG, 0, everyone) == everyone
-    assert server.lost(CONFIG, everyone, everyone) is None
+    lost = [server.lost(config, round_num, range(100)) for round_num in range(100)]
+    assert all(clients <= set(range(100)) for clients in lost)
+    assert abs(sum(map(len, lost)) / 10_000 - 0.25) < 5 * np.sqrt(0.25 * 0.75 / 10_000)
+    assert server.lost(config, 7, range(40, 60)) == lost[7] & set(range(40, 60)), "whoever else takes part"
+    assert server.lost(CONFIG, 0, range(100)) == set()
 
 
 @pytest.mark.parametrize("model", ["fedmatch", "fedavg-sl", "fedprox-sl", "semifl"])
@@ -89,7 +77,12 @@ def test_a_round_whose_updates_are_all_lost_changes_nothing_but_the_count(model:
     config = make_config("ls-biid-c10", model=model, drop_rate=0.5)
     start = server.initial_state(config, Params(np.array([1, 2], np.float32), np.array([3, 4], np.float32)))
     start = start._replace(embeddings={7: np.array([0.5, 0.5], np.float32)})
-    after = server.aggregate(make_algorithm(config), start, [])
+    cost = Cost(0.0, 0.0, 0.0, 0)
+    update = Update(2, Upload(Params(np.ones(2, np.float32), np.ones(2, np.float32)), cost), 1, np.ones(2, np.float32))
+    trained, store = [ClientResult(update, cost, schedule.start(0.1, 5), 0.1, ())], MemoryStore()
+    after, _ = server.fold(make_algorithm(config), start, store, trained, planned=[], lost={2})
+    store.end_round({})
+    assert store.get(2) is None
     assert after == start._replace(rounds_done=1)
     assert after.params is start.params
     assert list(after.embeddings) == [7], "who was lost can't help anybody"

@@ -21,7 +21,7 @@ from tests.conftest import ROOT, made_up_images, save_npz
 from tests.stand_in import MemoryStore
 
 
-def test_there_are_six_calls_from_the_loop_to_the_gradient_step(
+def test_there_are_seven_calls_from_the_loop_to_the_gradient_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x, y = made_up_images(60, num_classes=5, size=20)
@@ -51,10 +51,8 @@ def test_there_are_six_calls_from_the_loop_to_the_gradient_step(
     with InlineBackend(partial(Worker, config)) as backend:
         (start,) = backend.map([InitTask()])
         list(loop.run(config, server.initial_state(config, start.params), backend, MemoryStore()))
-    documented = ["run", "train_clients", "map", "run", "update", "_train"]
+    documented = ["run", "fold", "train_clients", "map", "run", "update", "_train"]
     assert calls[0] == documented
     page = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
-    assert (
-        "`run` -> `train_clients` -> `map` -> `run` (of the worker) ->\n`update` -> `_train` -> `_unsupervised_step`"
-        in page
-    )
+    chain = "`run` -> `fold` -> `train_clients` -> `map` -> `run` (of the worker) ->\n`update` -> `_train` ->"
+    assert f"{chain} `_unsupervised_step`" in page

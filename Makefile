@@ -57,7 +57,9 @@ bench: $(VENV)/.run
 	$(PY) -m benchmarks.evaluation
 	$(PY) -m benchmarks.gen_data
 	$(PY) -m benchmarks.scale
-	$(PY) -m benchmarks.lr_signal
+	$(PY) -m benchmarks.setting lr_signal=client,server arch=alexnet --rounds 5
+	$(PY) -m benchmarks.setting precision=float32,bfloat16 arch=resnet9
+	$(PY) -m benchmarks.setting precision=float32,bfloat16 arch=alexnet --rounds 5
 	$(PY) -m benchmarks.plan
 	$(PY) -m benchmarks.sizes
 	$(PIP) -r requirements-ray.txt

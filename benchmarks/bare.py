@@ -17,7 +17,7 @@ FULL = 500  # images in a forward pass that has no batch size of its own to keep
 class Bare:
     """Runs passes; a worker of the process backend, so that it starts as ours do."""
 
-    def __init__(self, arch: str, threads: int) -> None:
+    def __init__(self, arch: str, threads: int, precision: str = "float32") -> None:
         from fedmatch_tf.backends.environment import prepare
 
         prepare(threads)
@@ -25,7 +25,7 @@ class Bare:
 
         from fedmatch_tf.core import networks
 
-        model = networks.build_network(arch, (32, 32, 3), 10, decomposed=False)
+        model = networks.build_network(arch, (32, 32, 3), 10, decomposed=False, precision=precision)
         kernels = networks.sigmas(model)
         images, labels = tf.TensorSpec([None, 32, 32, 3]), tf.TensorSpec([None, 10])
         self._forward = tf.function(lambda x: model(x), [images], autograph=False)

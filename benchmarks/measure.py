@@ -27,7 +27,16 @@ def arguments(text: str | None) -> argparse.ArgumentParser:
 def machine() -> str:
     """One line on where the figures come from."""
     load = os.getloadavg()[0]
-    return f"{joblib.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, load {load:.1f}"
+    return f"{joblib.cpu_count()} cores of {_processor()}, Python {platform.python_version()}, load {load:.1f}"
+
+
+def _processor() -> str:
+    """Its name, its family's and model's number, and what of fast arithmetic it has."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    about = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    fast = [name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if name in about.get("flags", "").split()]
+    name = about.get("model name", platform.machine())
+    return f"{name} (family {about.get('cpu family')}, model {about.get('model')}; {' '.join(fast)})"
 
 
 def seconds(work: Callable[[], Any]) -> float:

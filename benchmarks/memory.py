@@ -1,7 +1,7 @@
-"""The server's peak memory with 100 and with 1000 clients and the same cohort: python -m benchmarks.memory
+"""The server's peak memory with more clients, and with more of them in a round: python -m benchmarks.memory
 
 Clients are not trained: their uploads are made up, so that what is measured is the server (selection, broadcasts,
-helpers, store, aggregation, checkpoints), in a process of its own each time. Every client takes part.
+helpers, store, sums, checkpoints), in a process of its own each time. Every client takes part.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import numpy as np
 WEIGHTS = 500_000  # 4 MB of sigma and psi
 COHORT = 20
 CLIENTS = (100, 1000)
+ALEXNET = 6_500_000  # 52 MB of sigma and psi
+COHORTS = (20, 500)  # of 500 clients
 
 
 class MadeUp:
@@ -31,6 +33,8 @@ class MadeUp:
         from fedmatch_tf.simulation.tasks import ClientResult, ClientTask, EvalResult, client_model
 
         for task in tasks:
+            if task is None:
+                continue
             if not isinstance(task, ClientTask):
                 yield EvalResult(task.model, task.split, task.part, task.num_parts, (10,), (1.0,), (5,))
                 continue
@@ -43,8 +47,8 @@ class MadeUp:
             yield ClientResult(update, task.broadcast.cost, task.plateau, task.lr, (), scored=(valid,))
 
 
-def measure(num_clients: int, store: str) -> int:
-    """Peak resident bytes of a run in which (almost) every client takes part."""
+def measure(num_clients: int, store: str, cohort: int, weights: int, num_rounds: int) -> int:
+    """Peak resident bytes of a run."""
     from fedmatch_tf.config import make_config
     from fedmatch_tf.core.params import Params
     from fedmatch_tf.runs import folders
@@ -54,23 +58,25 @@ def measure(num_clients: int, store: str) -> int:
         config = make_config(
             "lc-biid-c10",
             num_clients=num_clients,
-            frac_clients=COHORT / num_clients,
+            frac_clients=cohort / num_clients,
             store=store,
             output_path=folder,
-            num_rounds=3 * max(CLIENTS) // COHORT,
+            num_rounds=num_rounds,
+            helper_interval=2,
         )
-        start = server.initial_state(config, Params(np.zeros(WEIGHTS, np.float32), np.zeros(WEIGHTS, np.float32)))
+        start = server.initial_state(config, Params(np.zeros(weights, np.float32), np.zeros(weights, np.float32)))
         with folders.create(replace(config, workers=1, threads_per_worker=1), start, "") as run:
             for record, state in loop.run(config, start, MadeUp(), run.store):
                 run.add(record, state)
             known = len(run.state.embeddings)
-    assert known >= 0.9 * num_clients, known
+    assert known >= 0.9 * min(num_clients, num_rounds * cohort / 3), known
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def main() -> None:
-    if len(sys.argv) == 3:
-        print(measure(int(sys.argv[1]), sys.argv[2]))
+    if len(sys.argv) == 6:
+        count, kind, *numbers = sys.argv[1:]
+        print(measure(int(count), kind, *map(int, numbers)))
         return
     from benchmarks.measure import arguments
 
@@ -80,14 +86,25 @@ def main() -> None:
     for store in ("disk", "memory"):
         peaks = []
         for num_clients in CLIENTS:
-            command = [sys.executable, "-m", "benchmarks.memory", str(num_clients), store]
-            output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-            peaks.append(int(output.split()[-1]))
+            peaks.append(peak(num_clients, store, COHORT, WEIGHTS, 3 * max(CLIENTS) // COHORT))
         few, many = peaks
         print(
             f"  --store {store:<6}  {CLIENTS[0]} clients {few / 1e6:4.0f} MB  {CLIENTS[1]} clients {many / 1e6:5.0f} MB"
             f"  ratio {many / few:.2f}  {(many - few) / model / (CLIENTS[1] - CLIENTS[0]):.3f} models a further client"
         )
+    # Files of 500 clients of AlexNet take 26 GB of disk after a round, so several rounds are for a smaller model.
+    for weights, num_rounds in ((WEIGHTS, 4), (ALEXNET, 1)):
+        few, many = (peak(max(COHORTS), "disk", cohort, weights, num_rounds) for cohort in COHORTS)
+        print(
+            f"  {COHORTS[0]} of {max(COHORTS)} clients in each of {num_rounds} rounds {few / 1e6:.0f} MB, {COHORTS[1]} "
+            f"of them {many / 1e6:.0f} MB, ratio {many / few:.2f}  (a model of {2 * 4 * weights / 1e6:.0f} MB)"
+        )
+
+
+def peak(*what: object) -> int:
+    """Of a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.memory", *map(str, what)]
+    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
 
 
 if __name__ == "__main__":

@@ -128,6 +128,7 @@ def main() -> None:
     parser.add_argument("--task", default="lc-biid-c10")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--together", type=int, default=1, help="rounds in a row")
+    parser.add_argument("--precision", default="float32", help="of the run and of the bare loop")
     parser.add_argument("--part", type=float, default=0.25, help="of the forward passes, for the bare loop")
     given = parser.parse_args()
     keep_memory()  # as main.py does
@@ -135,12 +136,14 @@ def main() -> None:
         folder, counts = Path(name), Path(name) / "counts"
         counts.mkdir()
         c10_partitions(given.task, folder)
-        config = machine_settings.fill_in(make_config(given.task, arch=given.arch, dataset_path=name, output_path=name))
+        paths = {"dataset_path": name, "output_path": name}
+        chosen = make_config(given.task, arch=given.arch, precision=given.precision, **paths)
+        config = machine_settings.fill_in(chosen)
         cores = (config.workers or 1) * (config.threads_per_worker or 1)
-        print(f"\n{given.task}, {given.arch}: a round beside a bare loop. {machine()}", flush=True)
+        print(f"\n{given.task}, {given.arch}, {given.precision}: a round beside a bare loop. {machine()}", flush=True)
 
         def bare_backend(workers: int, threads: int) -> Any:
-            make = partial(Bare, given.arch, threads)
+            make = partial(Bare, given.arch, threads, given.precision)
             cpu = [{"CUDA_VISIBLE_DEVICES": "-1"}] * workers
             return stack.enter_context(ProcessBackend(make, cpu, 3600, 1, print))
 

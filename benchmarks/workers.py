@@ -19,6 +19,7 @@ def main() -> None:
     parser.add_argument("--task", default="lc-biid-c10")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--lr-signal", default="client")
+    parser.add_argument("--precision", default="float32")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         c10_partitions(given.task, Path(name))
@@ -29,14 +30,14 @@ def main() -> None:
             output_path=name,
             num_rounds=given.rounds + 2,
             lr_signal=given.lr_signal,
+            precision=given.precision,
         )
         chosen = machine_settings.fill_in(base)
         default = (chosen.workers or 1, chosen.threads_per_worker or 1)
         cores = default[0] * default[1]
         settings = sorted({(1, 1), (1, cores), (cores, 1), (cores, 2), default})
-        print(
-            f"\n{given.task}, {given.arch}, --lr-signal {given.lr_signal}: workers x threads. {machine()}", flush=True
-        )
+        what = f"{given.task}, {given.arch}, --lr-signal {given.lr_signal}, {given.precision}"
+        print(f"\n{what}: workers x threads. {machine()}", flush=True)
         running = {
             (workers, threads): running_rounds(stack, replace(base, workers=workers, threads_per_worker=threads))
             for workers, threads in settings

@@ -30,7 +30,7 @@ test: $(VENV)/.dev
 	$(PY) -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "$(MARK)" $(ARGS)
 
 # A quick set of tests on the second base, in an environment of its own; needs Python 3.12 or 3.13.
-QUICK := tests/core tests/learners tests/trained tests/test_fidelity.py tests/backends/test_machine.py \
+QUICK := tests/networks tests/learners tests/results/test_trained.py tests/test_fidelity.py tests/workers/test_machine.py \
 	tests/data/test_augment.py tests/data/test_transforms.py tests/runs/test_training.py
 test-current:
 	NEWEST=1 $(MAKE) test VENV=.venv-current ARGS="$(QUICK) $(ARGS)"

@@ -18,12 +18,12 @@ class Bare:
     """Runs passes; a worker of the process backend, so that it starts as ours do."""
 
     def __init__(self, arch: str, threads: int, precision: str = "float32") -> None:
-        from fedmatch_tf.backends.environment import prepare
+        from fedmatch_tf.workers.environment import prepare
 
         prepare(threads)
         import tensorflow as tf
 
-        from fedmatch_tf.core import networks
+        from fedmatch_tf.networks import build as networks
 
         model = networks.build_network(arch, (32, 32, 3), 10, decomposed=False, precision=precision)
         kernels = networks.sigmas(model)

@@ -15,10 +15,10 @@ REPEATS = {"alexnet": 7, "resnet9": 3}
 def measure(arch: str, folder: str) -> None:
     from benchmarks.bare import FULL, Bare
     from fedmatch_tf.config import make_config
-    from fedmatch_tf.simulation.tasks import GLOBAL, EvalTask, InitTask
+    from fedmatch_tf.federation.tasks import GLOBAL, EvalTask, InitTask
 
     bare = Bare(arch, threads=1)
-    from fedmatch_tf.simulation.worker import Worker  # after the threads are set
+    from fedmatch_tf.federation.worker import Worker  # after the threads are set
 
     config = make_config("lc-biid-c10", arch=arch, dataset_path=folder)
     worker = Worker(config)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.measure import arguments
-from data import readers, sources
+from fedmatch_tf.data import readers, sources
 
 REPEATS = 5
 ROOT = Path(__file__).resolve().parent.parent

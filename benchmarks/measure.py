@@ -88,7 +88,7 @@ class Parts:
 
 def c10_source(folder: Path) -> str:
     """CIFAR-10, or made-up images of its size in the folder where it is not at hand."""
-    from data import sources
+    from fedmatch_tf.data import sources
 
     source = next((str(place.path) for place in sources.places("c10") if place.path.exists()), None)
     if source is None:
@@ -127,11 +127,11 @@ def running_rounds(stack: ExitStack, config: Any, sizes: Mapping[int, int] | Non
     Args:
         sizes: examples of each client, if larger ones are to be trained first.
     """
-    from fedmatch_tf.backends import machine
-    from fedmatch_tf.backends.choose import open_backend
+    from fedmatch_tf.federation import loop, server
+    from fedmatch_tf.federation.tasks import InitTask
     from fedmatch_tf.runs import folders
-    from fedmatch_tf.simulation import loop, server
-    from fedmatch_tf.simulation.tasks import InitTask
+    from fedmatch_tf.workers import machine
+    from fedmatch_tf.workers.choose import open_backend
 
     config = machine.fill_in(config)
     backend = stack.enter_context(open_backend(config, print))

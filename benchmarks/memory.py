@@ -27,10 +27,11 @@ class MadeUp:
     """Uploads by arithmetic."""
 
     def map(self, tasks: Iterable[Any]) -> Iterator[Any]:
+        from fedmatch_tf.algorithms import wire
         from fedmatch_tf.algorithms.algorithm import Update
-        from fedmatch_tf.core import seeding, wire
-        from fedmatch_tf.core.params import Params
-        from fedmatch_tf.simulation.tasks import ClientResult, ClientTask, EvalResult, client_model
+        from fedmatch_tf.base import seeding
+        from fedmatch_tf.federation.tasks import ClientResult, ClientTask, EvalResult, client_model
+        from fedmatch_tf.networks.params import Params
 
         for task in tasks:
             if task is None:
@@ -50,9 +51,9 @@ class MadeUp:
 def measure(num_clients: int, store: str, cohort: int, weights: int, num_rounds: int) -> int:
     """Peak resident bytes of a run."""
     from fedmatch_tf.config import make_config
-    from fedmatch_tf.core.params import Params
+    from fedmatch_tf.federation import loop, server
+    from fedmatch_tf.networks.params import Params
     from fedmatch_tf.runs import folders
-    from fedmatch_tf.simulation import loop, server
 
     with tempfile.TemporaryDirectory() as folder:
         config = make_config(

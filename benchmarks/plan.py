@@ -27,10 +27,10 @@ def measure(num_clients: int, cohort: int, weights: int) -> dict[str, Any]:
     from benchmarks.memory import MadeUp
     from benchmarks.round import measure_server
     from fedmatch_tf.config import make_config
-    from fedmatch_tf.core import schedule
-    from fedmatch_tf.core.params import Params
+    from fedmatch_tf.federation import loop, server
+    from fedmatch_tf.learners import schedule
+    from fedmatch_tf.networks.params import Params
     from fedmatch_tf.runs import folders
-    from fedmatch_tf.simulation import loop, server
 
     with tempfile.TemporaryDirectory() as folder:
         config = make_config(

@@ -24,17 +24,17 @@ from typing import Any
 
 from benchmarks.bare import FULL, Bare, num_images, shares
 from benchmarks.measure import Parts, arguments, c10_partitions, machine, median, ratio
-from fedmatch_tf.backends import machine as machine_settings
-from fedmatch_tf.backends import sharing
-from fedmatch_tf.backends.choose import make_worker, open_backend
-from fedmatch_tf.backends.environment import keep_memory
-from fedmatch_tf.backends.process import ProcessBackend
+from fedmatch_tf.algorithms import wire
 from fedmatch_tf.config import Config, make_config
-from fedmatch_tf.core import wire
-from fedmatch_tf.core.params import Mean, Params
+from fedmatch_tf.federation import loop, server
+from fedmatch_tf.federation.tasks import InitTask
+from fedmatch_tf.networks.params import Mean, Params
 from fedmatch_tf.runs import checkpoint, folders, store
-from fedmatch_tf.simulation import loop, server
-from fedmatch_tf.simulation.tasks import InitTask
+from fedmatch_tf.workers import machine as machine_settings
+from fedmatch_tf.workers import sharing
+from fedmatch_tf.workers.choose import make_worker, open_backend
+from fedmatch_tf.workers.environment import keep_memory
+from fedmatch_tf.workers.process import ProcessBackend
 
 NETWORK = "passes through the network"
 
@@ -45,8 +45,8 @@ class Measured:
     def __init__(self, config: Config, folder: str) -> None:
         self._file = Path(folder) / f"{os.getpid()}.json"
         self._worker = make_worker(config)
-        from fedmatch_tf.core import networks
-        from fedmatch_tf.simulation import client
+        from fedmatch_tf.federation import client
+        from fedmatch_tf.networks import build as networks
 
         self._parts, self._passes = Parts(), Counter[str]()
         learner, evaluator = self._worker._learner, self._worker._evaluation._evaluator

@@ -16,10 +16,10 @@ import numpy as np
 from benchmarks.measure import arguments, machine, median, ratio, seconds
 from benchmarks.memory import MadeUp
 from fedmatch_tf.config import make_config
-from fedmatch_tf.core import helpers, schedule
-from fedmatch_tf.core.params import Params
+from fedmatch_tf.federation import helpers, loop, server
+from fedmatch_tf.learners import schedule
+from fedmatch_tf.networks.params import Params
 from fedmatch_tf.runs import folders
-from fedmatch_tf.simulation import loop, server
 
 CLIENTS = (100, 1000, 10_000)
 COHORT = 20

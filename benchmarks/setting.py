@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import arguments, c10_partitions, in_turn, machine, median, ratio, running_rounds
-from fedmatch_tf.backends.environment import keep_memory
 from fedmatch_tf.config import make_config, settings
+from fedmatch_tf.workers.environment import keep_memory
 
 
 def main() -> None:

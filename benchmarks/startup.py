@@ -25,7 +25,7 @@ class UntilFirstStep:
     """A worker that says when its first training step is done."""
 
     def __init__(self, config: Any, sign: str) -> None:
-        from fedmatch_tf.backends.choose import make_worker
+        from fedmatch_tf.workers.choose import make_worker
 
         self._worker = make_worker(config)
         step = self._worker._learner.supervised_step
@@ -47,9 +47,10 @@ def make_until_first_step(config: Any, sign: str) -> UntilFirstStep:
 
 def train_until_first_step(folder: str) -> None:
     """What main.py does, with the worker above."""
+    from parser import parse
+
     from fedmatch_tf.runs.display import progress_for
     from fedmatch_tf.runs.training import Watch, train
-    from parser import parse
 
     command = parse(["--task", "lc-biid-c10", "--arch", ARCH, "--dataset-path", folder, "--output-path", folder])
     assert command.config is not None

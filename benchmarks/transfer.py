@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import arguments, machine, median, ratio, seconds
+from fedmatch_tf.algorithms import wire
 from fedmatch_tf.algorithms.algorithm import Update
-from fedmatch_tf.backends.choose import decide, open_backend
 from fedmatch_tf.config import Config, make_config
-from fedmatch_tf.core import wire
-from fedmatch_tf.core.params import Params
-from fedmatch_tf.core.schedule import Plateau
+from fedmatch_tf.federation.tasks import ClientResult, ClientTask
+from fedmatch_tf.learners.schedule import Plateau
+from fedmatch_tf.networks.params import Params
 from fedmatch_tf.runs.display import progress_for
 from fedmatch_tf.runs.partition_folder import ensure_partitions
-from fedmatch_tf.simulation.tasks import ClientResult, ClientTask
+from fedmatch_tf.workers.choose import decide, open_backend
 
 CLIENTS = 5
 WEIGHTS = 6_600_000  # about as many as ResNet-9 has, in each of sigma and psi

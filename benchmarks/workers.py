@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.measure import arguments, c10_partitions, in_turn, machine, median, ratio, running_rounds
-from fedmatch_tf.backends import machine as machine_settings
 from fedmatch_tf.config import make_config
+from fedmatch_tf.workers import machine as machine_settings
 
 
 def main() -> None:

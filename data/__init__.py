@@ -1,1 +1,1 @@
-"""Raw images to the partitions that clients train on. Knows nothing of fedmatch_tf."""
+"""Doors to the data: `python -m data.generator --task TASK` makes partitions, `data.loader` reads them."""

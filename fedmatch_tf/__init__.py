@@ -14,7 +14,7 @@ import os
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from fedmatch_tf.config.version import VERSION as __version__
+from fedmatch_tf.base.version import VERSION as __version__
 
 if find_spec("tf_keras") is not None:  # the second base, where tf.keras would otherwise be Keras 3
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
@@ -22,10 +22,10 @@ else:  # the first base: tf.keras is Keras 2, and with this variable it could no
     os.environ.pop("TF_USE_LEGACY_KERAS", None)
 
 if TYPE_CHECKING:
-    from data.errors import DataError
     from fedmatch_tf.api import TrainingResult, load_model, load_run, resume, train
+    from fedmatch_tf.base.errors import DataError
     from fedmatch_tf.config import ConfigError, make_config
-    from fedmatch_tf.simulation.tasks import TrainingError
+    from fedmatch_tf.federation.tasks import TrainingError
 
 __all__ = [
     "ConfigError",
@@ -42,8 +42,8 @@ __all__ = [
 
 _WHERE = {
     "ConfigError": "fedmatch_tf.config",
-    "DataError": "data.errors",
-    "TrainingError": "fedmatch_tf.simulation.tasks",
+    "DataError": "fedmatch_tf.base.errors",
+    "TrainingError": "fedmatch_tf.federation.tasks",
     "make_config": "fedmatch_tf.config",
 }
 

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Union
 
-from data.errors import DataError
+from fedmatch_tf.base.errors import DataError
 from fedmatch_tf.config import Config, ConfigError, make_config
-from fedmatch_tf.report import outcome, results
-from fedmatch_tf.report.report_tables import flat
-from fedmatch_tf.report.summary import best_validated
+from fedmatch_tf.results import outcome, results
+from fedmatch_tf.results.report_tables import flat
+from fedmatch_tf.results.summary import best_validated
 from fedmatch_tf.runs import training
 from fedmatch_tf.runs.display import progress_for
 from fedmatch_tf.runs.training import OnRound, Watch
@@ -142,7 +142,7 @@ def load_model(
             ones.
         best: the model of the lowest validation loss instead, of a run with `keep_best`.
     """
-    from fedmatch_tf.trained.models import load
+    from fedmatch_tf.results.models import load
 
     return load(_folder(run), parts, decomposed, best)
 

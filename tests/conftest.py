@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from data.quiet import set_variables
-from fedmatch_tf.backends.environment import check_cpu_precision
+from fedmatch_tf.base.quiet import set_variables
 from fedmatch_tf.config import ConfigError
+from fedmatch_tf.workers.environment import check_cpu_precision
 from tests.command_server import CommandServer
 
 set_variables()

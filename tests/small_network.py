@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from data import augment
 from fedmatch_tf.config import Config, make_config
-from fedmatch_tf.core import networks
-from fedmatch_tf.core.evaluate import Evaluator
-from fedmatch_tf.core.params import Params
+from fedmatch_tf.data import augment
 from fedmatch_tf.learners.fedmatch import FedMatch
+from fedmatch_tf.networks import build as networks
+from fedmatch_tf.networks.evaluate import Evaluator
+from fedmatch_tf.networks.params import Params
 from tests.conftest import made_up_images
 
 X, LABELS = made_up_images(24, num_classes=4, size=24)

@@ -16,15 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from data.loader import Partitions, load_eval
 from fedmatch_tf.algorithms.algorithm import Update, make_algorithm
+from fedmatch_tf.base import seeding
 from fedmatch_tf.config import Config, make_config, settings
-from fedmatch_tf.core import seeding
-from fedmatch_tf.core.params import Params
-from fedmatch_tf.core.schedule import Plateau
-from fedmatch_tf.simulation import scoring
-from fedmatch_tf.simulation.store import Held
-from fedmatch_tf.simulation.tasks import (
+from fedmatch_tf.data.loader import Partitions, load_eval
+from fedmatch_tf.federation import scoring
+from fedmatch_tf.federation.store import Held
+from fedmatch_tf.federation.tasks import (
     CheckTask,
     ClientResult,
     ClientTask,
@@ -39,6 +37,8 @@ from fedmatch_tf.simulation.tasks import (
     Step,
     client_model,
 )
+from fedmatch_tf.learners.schedule import Plateau
+from fedmatch_tf.networks.params import Params
 
 SIZE = 1000
 
@@ -136,7 +136,7 @@ def _fault(path: Path) -> None:
     if kind == "raise":
         raise ValueError("a fault that was asked for")
     if kind == "data":
-        from data.errors import DataError
+        from fedmatch_tf.base.errors import DataError
 
         raise DataError("a user's mistake")
     if kind == "memory":
@@ -158,9 +158,9 @@ def make_stand_in(config: Config, partitions: Partitions | None = None) -> Stand
 
 
 def main(arguments: list[str]) -> int:
+    from fedmatch_tf.main import _failure
     from fedmatch_tf.runs.display import progress_for
     from fedmatch_tf.runs.training import Watch, resume, train
-    from main import _failure
 
     os.chdir(arguments[0])
     given: dict[str, Any] = {}

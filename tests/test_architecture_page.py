@@ -31,12 +31,12 @@ def names_in(path: Path) -> frozenset[str]:
 
 @pytest.mark.parametrize(("module", "name"), sorted(set(NAMED)))
 def test_what_the_table_from_paper_to_code_names_is_there(module: str, name: str) -> None:
-    path = ROOT / module if module.startswith("data/") else ROOT / "fedmatch_tf" / module
+    path = ROOT / "fedmatch_tf" / module
     assert name in names_in(path)
 
 
 def test_the_table_has_every_equation_algorithm_line_table_and_experiment() -> None:
-    from fedmatch_tf.report.experiments import PAPER_EXPERIMENTS
+    from fedmatch_tf.results.experiments import PAPER_EXPERIMENTS
 
     assert len(NAMED) > 60
     for number in range(1, 6):
@@ -57,9 +57,9 @@ def test_the_table_has_every_equation_algorithm_line_table_and_experiment() -> N
 
 def test_every_module_is_on_the_page() -> None:
     rooms = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", PAGE, re.M))
-    assert set(rooms) == {"data", *(path.parent.name for path in (ROOT / "fedmatch_tf").glob("*/__init__.py"))}
+    assert set(rooms) == {path.parent.name for path in (ROOT / "fedmatch_tf").glob("*/__init__.py")}
     for room, text in rooms.items():
-        folder = ROOT / room if room == "data" else ROOT / "fedmatch_tf" / room
+        folder = ROOT / "fedmatch_tf" / room
         modules = {path.stem for path in folder.glob("*.py")} - {"__init__"}
         assert set(re.findall(r"`(\w+)`", text)) == modules
 

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data import files
-from fedmatch_tf.backends.choose import make_worker
-from fedmatch_tf.backends.inline import InlineBackend
 from fedmatch_tf.config import Config, make_config
-from fedmatch_tf.simulation import loop, server
-from fedmatch_tf.simulation.tasks import ClientResult, InitTask, ServerResult
+from fedmatch_tf.data import files
+from fedmatch_tf.federation import loop, server
+from fedmatch_tf.federation.tasks import ClientResult, InitTask, ServerResult
+from fedmatch_tf.workers.choose import make_worker
+from fedmatch_tf.workers.inline import InlineBackend
 from tests.conftest import ORIGINAL, run_main
-from tests.core.test_networks import RESNET9
+from tests.networks.test_networks import RESNET9
 from tests.stand_in import MemoryStore
 
 pytestmark = pytest.mark.timeout(600)

@@ -12,7 +12,7 @@ import pytest
 
 import fedmatch_tf as fm
 from tests.conftest import ROOT
-from tests.report.made_up_runs import line, write_run
+from tests.results.made_up_runs import line, write_run
 
 
 def python(script: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -110,6 +110,6 @@ def test_a_script_on_standard_input_is_told_what_to_do(tmp_path: Path) -> None:
     ],
 )
 def test_a_guard_is_recognised_wherever_it_stands(script: str, fine: bool, tmp_path: Path) -> None:
-    result = python(f"from fedmatch_tf.backends.own_code import check_script\n{script}", tmp_path)
+    result = python(f"from fedmatch_tf.workers.own_code import check_script\n{script}", tmp_path)
     assert (result.returncode == 0) == fine, result.stderr
     assert fine or "expected the training inside" in result.stderr

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from fedmatch_tf.algorithms.wire import Broadcast, Upload
 from fedmatch_tf.config import Config
 from fedmatch_tf.config.models import algorithm_of, load
-from fedmatch_tf.core.params import Params
-from fedmatch_tf.core.schedule import Plateau
-from fedmatch_tf.core.wire import Broadcast, Upload
+from fedmatch_tf.learners.schedule import Plateau
+from fedmatch_tf.networks.params import Params
 
 
 class Best(NamedTuple):

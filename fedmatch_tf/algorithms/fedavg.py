@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fedmatch_tf.algorithms import wire
 from fedmatch_tf.algorithms.algorithm import NOTHING, ServerState, Update
 from fedmatch_tf.config import Config
-from fedmatch_tf.core import wire
-from fedmatch_tf.core.params import Mean, Params
+from fedmatch_tf.networks.params import Mean, Params
 
 
 class FedAvg:

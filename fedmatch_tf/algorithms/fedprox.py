@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fedmatch_tf.algorithms.algorithm import ServerState, Update
 from fedmatch_tf.algorithms.fedavg import FedAvg
 from fedmatch_tf.config import Config
-from fedmatch_tf.core.params import Mean
+from fedmatch_tf.networks.params import Mean
 
 
 class FedProx(FedAvg):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fedmatch_tf.algorithms import wire
 from fedmatch_tf.algorithms.algorithm import ServerState, Update
 from fedmatch_tf.config import Config
-from fedmatch_tf.core import wire
-from fedmatch_tf.core.params import Params
+from fedmatch_tf.networks.params import Params
 
 
 class Local:

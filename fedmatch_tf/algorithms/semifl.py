@@ -9,7 +9,7 @@ import numpy as np
 
 from fedmatch_tf.algorithms.algorithm import ServerState, Update
 from fedmatch_tf.algorithms.fedavg import FedAvg
-from fedmatch_tf.core.params import Mean
+from fedmatch_tf.networks.params import Mean
 
 
 class Moved(NamedTuple):

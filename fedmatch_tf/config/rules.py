@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
-from data.errors import printable, short
+from fedmatch_tf.base.errors import printable, short
 from fedmatch_tf.config.models import ALGORITHMS, AlgorithmEntry, algorithm_of, learner_of
 from fedmatch_tf.config.tables import DATASETS, KINDS, SCENARIOS, SMALLEST_IMAGE, is_own_network
 

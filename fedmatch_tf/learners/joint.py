@@ -16,9 +16,10 @@ import numpy as np
 import tensorflow as tf
 
 from fedmatch_tf.config import Config
-from fedmatch_tf.core import losses, networks
-from fedmatch_tf.core.evaluate import scaled
 from fedmatch_tf.learners.learner import Batch, ClientStep, Terms, descend, gradients
+from fedmatch_tf.networks import build as networks
+from fedmatch_tf.networks import losses
+from fedmatch_tf.networks.evaluate import scaled
 
 
 class Unlabeled(NamedTuple):

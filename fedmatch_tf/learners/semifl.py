@@ -15,9 +15,9 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from fedmatch_tf.core import losses
-from fedmatch_tf.core.evaluate import scaled
 from fedmatch_tf.learners.joint import JointLearner, Unlabeled
+from fedmatch_tf.networks import losses
+from fedmatch_tf.networks.evaluate import scaled
 
 BETA = 0.75  # both parameters of the distribution of a mixture's share
 

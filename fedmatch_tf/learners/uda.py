@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from fedmatch_tf.core import losses
 from fedmatch_tf.learners.joint import JointLearner
+from fedmatch_tf.networks import losses
 
 
 class UDA(JointLearner):

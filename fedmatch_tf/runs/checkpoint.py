@@ -19,14 +19,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data import untrusted
-from data.errors import DataError
 from fedmatch_tf.algorithms.algorithm import Best, ServerState
+from fedmatch_tf.base import atomic, untrusted
+from fedmatch_tf.base.atomic import replacing
+from fedmatch_tf.base.errors import DataError
 from fedmatch_tf.config import ConfigError
-from fedmatch_tf.core.params import Params
-from fedmatch_tf.core.schedule import Plateau
-from fedmatch_tf.runs import atomic, schema
-from fedmatch_tf.runs.atomic import replacing
+from fedmatch_tf.learners.schedule import Plateau
+from fedmatch_tf.networks.params import Params
+from fedmatch_tf.runs import schema
 from fedmatch_tf.runs.partition_folder import DataAbout
 from fedmatch_tf.runs.records import Mark, check_lines
 from fedmatch_tf.runs.store import DamagedFile, check_files, file_name

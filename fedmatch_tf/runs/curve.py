@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from fedmatch_tf.runs.atomic import replacing
+from fedmatch_tf.base.atomic import replacing
 
 # Readable in print and by colour-blind people.
 BLUE, ORANGE = "#0072B2", "#D55E00"

@@ -9,9 +9,9 @@ from contextlib import suppress
 from logging import INFO, WARNING, Logger
 from typing import Any, Callable
 
-from data.errors import printable
+from fedmatch_tf.base.errors import printable
 from fedmatch_tf.config import Config
-from fedmatch_tf.simulation.server import task_step
+from fedmatch_tf.federation.server import task_step
 
 # (items, their number or 0 if unknown, what is done) -> the same items, shown as they go by
 Progress = Callable[[Iterable[Any], int, str], Iterable[Any]]

@@ -16,12 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from data.errors import DataError, shortened
 from fedmatch_tf.algorithms.algorithm import ServerState
-from fedmatch_tf.backends.choose import decide
+from fedmatch_tf.base.errors import DataError, shortened
+from fedmatch_tf.base.program import program
 from fedmatch_tf.config import Config, ConfigError
-from fedmatch_tf.config.program import program
 from fedmatch_tf.config.resume import continued, missing_settings, recorded_config
+from fedmatch_tf.federation.records import RoundRecord
+from fedmatch_tf.federation.store import Store
 from fedmatch_tf.runs import checkpoint
 from fedmatch_tf.runs.checkpoint import CLIENTS, RECORDS, Checkpoint
 from fedmatch_tf.runs.original_logs import OriginalLogs
@@ -29,8 +30,7 @@ from fedmatch_tf.runs.partition_folder import DataAbout
 from fedmatch_tf.runs.records import Mark, RecordFile, RoundLog, read_records, to_line, versions
 from fedmatch_tf.runs.store import ClientStore, no_files
 from fedmatch_tf.runs.tensorboard import ScalarLog
-from fedmatch_tf.simulation.records import RoundRecord
-from fedmatch_tf.simulation.store import Store
+from fedmatch_tf.workers.choose import decide
 
 IN_MEMORY_UP_TO = 2**30  # bytes of all clients' parameters; beyond, they are on disk
 

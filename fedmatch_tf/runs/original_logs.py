@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedmatch_tf.base.atomic import write_text
 from fedmatch_tf.config import SCENARIOS, Config, settings
-from fedmatch_tf.runs.atomic import write_text
+from fedmatch_tf.federation.records import ClientRecord, RoundRecord
+from fedmatch_tf.federation.tasks import Score
 from fedmatch_tf.runs.records import mean_cost
-from fedmatch_tf.simulation.records import ClientRecord, RoundRecord
-from fedmatch_tf.simulation.tasks import Score
 
 _CLIENT_SCORES = ("train_loss", "train_acc", "valid_loss", "valid_acc", "test_loss", "test_acc")
 

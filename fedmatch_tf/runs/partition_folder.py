@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data import generator, manifest
-from data.dealing import PartitionSpec
-from data.errors import DataError
-from data.loader import Partitions, open_partitions, sorted_files
-from data.sources import CLASS_NAMES, load_source
+from fedmatch_tf.base.errors import DataError
 from fedmatch_tf.config import Config
+from fedmatch_tf.data import generator, manifest
+from fedmatch_tf.data.dealing import PartitionSpec
+from fedmatch_tf.data.loader import Partitions, open_partitions, sorted_files
+from fedmatch_tf.data.sources import CLASS_NAMES, load_source
 from fedmatch_tf.runs.display import Progress
 
 

@@ -15,15 +15,15 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data import untrusted
-from data.errors import DataError
+from fedmatch_tf.algorithms.wire import Cost
+from fedmatch_tf.base import untrusted
+from fedmatch_tf.base.atomic import not_through_links, write_text
+from fedmatch_tf.base.errors import DataError
+from fedmatch_tf.base.version import VERSION
 from fedmatch_tf.config import Config
-from fedmatch_tf.config.version import VERSION
-from fedmatch_tf.core.wire import Cost
+from fedmatch_tf.federation.records import ClientRecord, RoundRecord
+from fedmatch_tf.federation.tasks import LabeledAcc, Score
 from fedmatch_tf.runs import schema
-from fedmatch_tf.runs.atomic import not_through_links, write_text
-from fedmatch_tf.simulation.records import ClientRecord, RoundRecord
-from fedmatch_tf.simulation.tasks import LabeledAcc, Score
 
 
 def mean_cost(costs: Sequence[Cost]) -> dict[str, float]:

@@ -8,7 +8,7 @@ from typing import Any, Callable
 
 import numpy as np
 
-from data.errors import DataError, short
+from fedmatch_tf.base.errors import DataError, short
 from fedmatch_tf.runs.store import FILES
 
 Check = Callable[[str, Any], None]  # (name of the field, its value); raises DataError if it is not what it should be

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from data import untrusted
-from data.errors import DataError
-from fedmatch_tf.core.params import Params
-from fedmatch_tf.core.schedule import Plateau
-from fedmatch_tf.runs.atomic import DIRECT, PAGE, replacing
-from fedmatch_tf.simulation.store import Held
+from fedmatch_tf.base import untrusted
+from fedmatch_tf.base.atomic import DIRECT, PAGE, replacing
+from fedmatch_tf.base.errors import DataError
+from fedmatch_tf.federation.store import Held
+from fedmatch_tf.learners.schedule import Plateau
+from fedmatch_tf.networks.params import Params
 
 # What is known of the clients' files, one row per client. A table, as every checkpoint has it and there may be many.
 FILES = np.dtype(

@@ -15,9 +15,9 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
 
-from data import untrusted
-from data.errors import DataError
-from fedmatch_tf.runs.atomic import not_through_links, write_text
+from fedmatch_tf.base import untrusted
+from fedmatch_tf.base.atomic import not_through_links, write_text
+from fedmatch_tf.base.errors import DataError
 
 NAME = "events.out.tfevents.0000000000.fedmatch"
 

@@ -14,16 +14,27 @@ from typing import Any, Callable, NamedTuple
 
 import numpy as np
 
-from data.errors import DataError
-from data.manifest import fingerprint
-from fedmatch_tf.backends.choose import check_backend, decide, make_worker, open_backend
+from fedmatch_tf.base.atomic import replacing, write_text
+from fedmatch_tf.base.errors import DataError
+from fedmatch_tf.base.signals import Interrupts
 from fedmatch_tf.config import Config, ConfigError, flag
 from fedmatch_tf.config.resume import with_absolute_paths
+from fedmatch_tf.data.manifest import fingerprint
+from fedmatch_tf.federation import loop, server
+from fedmatch_tf.federation.crew import Backend
+from fedmatch_tf.federation.tasks import (
+    CheckTask,
+    ClientResult,
+    ClientTask,
+    ConfusionTask,
+    InitTask,
+    ModelTask,
+    ProfileTask,
+    TrainingError,
+)
 from fedmatch_tf.runs import checkpoint, folders
-from fedmatch_tf.runs.atomic import replacing, write_text
 from fedmatch_tf.runs.display import Progress, RoundDisplay
 from fedmatch_tf.runs.folders import Run
-from fedmatch_tf.runs.interrupts import Interrupts
 from fedmatch_tf.runs.mirror import Mirror, check_installed
 from fedmatch_tf.runs.partition_folder import (
     beside_others,
@@ -35,18 +46,7 @@ from fedmatch_tf.runs.partition_folder import (
     note_on_order,
     shares_of_test,
 )
-from fedmatch_tf.simulation import loop, server
-from fedmatch_tf.simulation.crew import Backend
-from fedmatch_tf.simulation.tasks import (
-    CheckTask,
-    ClientResult,
-    ClientTask,
-    ConfusionTask,
-    InitTask,
-    ModelTask,
-    ProfileTask,
-    TrainingError,
-)
+from fedmatch_tf.workers.choose import check_backend, decide, make_worker, open_backend
 
 MakeWorker = Callable[..., Any]
 OnRound = Callable[[dict[str, Any]], object]

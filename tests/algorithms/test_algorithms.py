@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from fedmatch_tf.algorithms.algorithm import Algorithm, ServerState, Update, make_algorithm
+from fedmatch_tf.algorithms.wire import Cost, Upload
 from fedmatch_tf.config import Config, make_config
-from fedmatch_tf.core import schedule
-from fedmatch_tf.core.params import Params
-from fedmatch_tf.core.wire import Cost, Upload
-from fedmatch_tf.simulation import server
-from fedmatch_tf.simulation.tasks import ClientResult
+from fedmatch_tf.federation import server
+from fedmatch_tf.federation.tasks import ClientResult
+from fedmatch_tf.learners import schedule
+from fedmatch_tf.networks.params import Params
 from tests.stand_in import MemoryStore
 
 

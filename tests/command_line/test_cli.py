@@ -9,16 +9,16 @@ import signal
 import subprocess
 import sys
 import time
+from parser import parse
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-import main
-from data import files
-from data.manifest import read_manifest
+from fedmatch_tf import main
 from fedmatch_tf.config import flag, settings
-from parser import parse
+from fedmatch_tf.data import files
+from fedmatch_tf.data.manifest import read_manifest
 from tests.command_server import CommandServer
 from tests.conftest import ROOT, SHARED, SMALL, assert_refused, made_up_images, needs_shared, run_main, save_npz
 
@@ -139,7 +139,7 @@ def test_digits_need_no_download_for_any_kind_of_task(task: str, tmp_path: Path,
 
 def test_gen_data_imports_no_tensorflow(tmp_path: Path) -> None:
     code = (
-        "import sys; import main\n"
+        "import sys; from fedmatch_tf import main\n"
         "arguments = '--work-type gen_data --task lc-biid-digits --dataset-path'.split()\n"
         f"code = main.main([*arguments, {str(tmp_path)!r}])\n"
         "print(code, 'tensorflow' in sys.modules)"

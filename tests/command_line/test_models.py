@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from fedmatch_tf.algorithms.algorithm import ServerState, Update
+from fedmatch_tf.algorithms.wire import Cost, Upload
 from fedmatch_tf.config import KINDS, MODELS, ConfigError, make_config
-from fedmatch_tf.core.params import Params
-from fedmatch_tf.core.schedule import Plateau
-from fedmatch_tf.core.wire import Cost, Upload
+from fedmatch_tf.learners.schedule import Plateau
+from fedmatch_tf.networks.params import Params
 from tests.command_server import CommandServer
 from tests.conftest import ROOT, assert_refused, made_up_images, run_main, save_npz
 

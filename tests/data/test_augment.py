@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image, ImageOps
 
-from data import augment
+from fedmatch_tf.data import augment
 from tests.conftest import ORIGINAL, made_up_images
 
 X, _ = made_up_images(12)

@@ -13,9 +13,9 @@ import pytest
 from PIL import Image
 from scipy.io import savemat
 
-from data import cifar, sources, svhn
-from data.errors import DataError
-from data.sources import CLASS_NAMES, load_source
+from fedmatch_tf.base.errors import DataError
+from fedmatch_tf.data import cifar, sources, svhn
+from fedmatch_tf.data.sources import CLASS_NAMES, load_source
 from tests.conftest import made_up_images
 from tests.data.test_sources import planes, write_archive, write_folder
 

@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data.dealing import PartitionSpec
-from data.errors import DataError
-from data.generator import difference, generate
-from data.loader import open_partitions
-from data.manifest import read_manifest
-from data.sources import load_source
+from fedmatch_tf.base.errors import DataError
+from fedmatch_tf.data.dealing import PartitionSpec
+from fedmatch_tf.data.generator import difference, generate
+from fedmatch_tf.data.loader import open_partitions
+from fedmatch_tf.data.manifest import read_manifest
+from fedmatch_tf.data.sources import load_source
 from tests.conftest import ROOT, made_up_images, save_npz
 
 SPEC = PartitionSpec(

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data import files
-from data.errors import DataError
-from data.generator import generate
-from data.loader import Partitions, load_client, load_eval, load_server, open_partitions
-from data.sources import load_source
+from fedmatch_tf.base.errors import DataError
+from fedmatch_tf.data import files
+from fedmatch_tf.data.generator import generate
+from fedmatch_tf.data.loader import Partitions, load_client, load_eval, load_server, open_partitions
+from fedmatch_tf.data.sources import load_source
 from tests.conftest import made_up_images, save_npz
 from tests.data.test_generator import SPEC
 

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from data import files
-from data.dealing import PartitionSpec, choose_classes, class_shares, draw_counts
-from data.errors import DataError
-from data.partition import Partition, make_partition
+from fedmatch_tf.base.errors import DataError
+from fedmatch_tf.data import files
+from fedmatch_tf.data.dealing import PartitionSpec, choose_classes, class_shares, draw_counts
+from fedmatch_tf.data.partition import Partition, make_partition
 from tests.conftest import ORIGINAL
 
 SPEC = PartitionSpec(

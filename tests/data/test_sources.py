@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data import cifar, readers, sources
-from data.errors import DataError
-from data.sources import load_source
+from fedmatch_tf.base.errors import DataError
+from fedmatch_tf.data import cifar, readers, sources
+from fedmatch_tf.data.sources import load_source
+from tests.base.test_safe_pickle import python_2_batch
 from tests.conftest import SHARED, made_up_images, needs_shared, save_npz
-from tests.data.test_safe_pickle import python_2_batch
 
 X, Y = made_up_images(60)
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image, ImageOps
 
-from data import augment, transforms
+from fedmatch_tf.data import augment, transforms
 from tests.conftest import made_up_images
 
 X, _ = made_up_images(8)

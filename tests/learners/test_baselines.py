@@ -10,10 +10,10 @@ import tensorflow as tf
 
 from fedmatch_tf.algorithms.algorithm import make_algorithm
 from fedmatch_tf.config import make_config
-from fedmatch_tf.core import networks
-from fedmatch_tf.core.params import Params
 from fedmatch_tf.learners.learner import Batch, make_learner
 from fedmatch_tf.learners.semifl import mixture_share
+from fedmatch_tf.networks import build as networks
+from fedmatch_tf.networks.params import Params
 from tests.conftest import made_up_images
 
 X, LABELS = made_up_images(24, num_classes=4, size=24)

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from data import augment
-from data.files import Examples
-from fedmatch_tf.core import networks
-from fedmatch_tf.core.evaluate import Evaluator
-from fedmatch_tf.core.params import Params
+from fedmatch_tf.data import augment
+from fedmatch_tf.data.files import Examples
 from fedmatch_tf.learners.fedmatch import FedMatch
+from fedmatch_tf.networks import build as networks
+from fedmatch_tf.networks.evaluate import Evaluator
+from fedmatch_tf.networks.params import Params
 from tests.conftest import needs_bfloat16
 from tests.small_network import Bench, X, Y, flat
 

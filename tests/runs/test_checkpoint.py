@@ -14,19 +14,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data.errors import DataError
 from fedmatch_tf.algorithms.algorithm import Best, ServerState
-from fedmatch_tf.core import schedule
-from fedmatch_tf.core.params import Params
-from fedmatch_tf.core.wire import Cost
+from fedmatch_tf.algorithms.wire import Cost
+from fedmatch_tf.base.errors import DataError
+from fedmatch_tf.federation.records import ClientRecord, RoundRecord
+from fedmatch_tf.federation.store import Held
+from fedmatch_tf.federation.tasks import Score
+from fedmatch_tf.learners import schedule
+from fedmatch_tf.networks.params import Params
 from fedmatch_tf.runs import checkpoint
 from fedmatch_tf.runs.checkpoint import Checkpoint, Damaged
 from fedmatch_tf.runs.partition_folder import DataAbout
 from fedmatch_tf.runs.records import Mark, RecordFile
 from fedmatch_tf.runs.store import ClientStore, DamagedFile, check_files, no_files
-from fedmatch_tf.simulation.records import ClientRecord, RoundRecord
-from fedmatch_tf.simulation.store import Held
-from fedmatch_tf.simulation.tasks import Score
 from tests.runs.test_store import at_once, one_round
 
 

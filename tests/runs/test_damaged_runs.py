@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmatch_tf.report import results
+from fedmatch_tf.results import results
 from tests.runs.stand_in_run import content, finish, run, start
 from tests.runs.test_checkpoint import put, rewrite
 

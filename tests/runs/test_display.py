@@ -10,7 +10,7 @@ from rich.console import Console
 
 from fedmatch_tf.config import make_config
 from fedmatch_tf.runs.display import RoundDisplay, in_words
-from tests.report.made_up_runs import line
+from tests.results.made_up_runs import line
 
 
 def shown(capsys: pytest.CaptureFixture[str]) -> list[str]:

@@ -12,14 +12,14 @@ from fedmatch_tf.config import ConfigError, make_config
 from fedmatch_tf.runs.mirror import Mirror, check_installed
 from fedmatch_tf.runs.tensorboard import scalars
 from tests.conftest import ROOT
-from tests.report.made_up_runs import line
+from tests.results.made_up_runs import line
 
 OFFLINE = """
 import sys
 from pathlib import Path
 from fedmatch_tf.config import make_config
 from fedmatch_tf.runs.mirror import Mirror
-from tests.report.made_up_runs import line
+from tests.results.made_up_runs import line
 
 with Mirror(make_config("lc-biid-c10", wandb="mine", lr=0.25), Path(sys.argv[1]), print) as mirror:
     mirror.add(line(0, 0.5))

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from data.manifest import read_manifest
-from data.sources import load_source
 from fedmatch_tf.config import make_config
+from fedmatch_tf.data.manifest import read_manifest
+from fedmatch_tf.data.sources import load_source
 from fedmatch_tf.runs.display import progress_for
 from fedmatch_tf.runs.partition_folder import (
     beside_others,

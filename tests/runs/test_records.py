@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from data.errors import DataError
+from fedmatch_tf.base.errors import DataError
 from fedmatch_tf.runs.records import Mark, RecordFile, check_lines, read_records, to_line
 from tests.runs.test_checkpoint import round_of
 

@@ -22,9 +22,9 @@ import pytest
 
 from fedmatch_tf.config import ConfigError, make_config
 from fedmatch_tf.config.resume import continued
-from fedmatch_tf.core.params import Params
+from fedmatch_tf.federation import server
+from fedmatch_tf.networks.params import Params
 from fedmatch_tf.runs import folders
-from fedmatch_tf.simulation import server
 from tests.conftest import kill, session
 from tests.runs.stand_in_run import content, finish, only_run, run, start, wait_for, wait_for_line
 

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedmatch_tf.core.params import Params
-from fedmatch_tf.core.schedule import Plateau
+from fedmatch_tf.federation.store import Held
+from fedmatch_tf.learners.schedule import Plateau
+from fedmatch_tf.networks.params import Params
 from fedmatch_tf.runs.store import ClientStore, DamagedFile, check_files, no_files
-from fedmatch_tf.simulation.store import Held
 
 CLIENTS = 4
 puts = st.lists(st.integers(0, CLIENTS - 1), max_size=6)

@@ -18,16 +18,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data import files
-from data.errors import DataError
+from fedmatch_tf.base.errors import DataError
 from fedmatch_tf.config import make_config
-from fedmatch_tf.core.networks import original_kernels
+from fedmatch_tf.data import files
+from fedmatch_tf.federation.inputs import read_kernels, read_probe
+from fedmatch_tf.networks.build import original_kernels
 from fedmatch_tf.runs.display import progress_for
 from fedmatch_tf.runs.partition_folder import ensure_partitions
-from fedmatch_tf.simulation.inputs import read_kernels, read_probe
 from tests.command_server import CommandServer
 from tests.conftest import ROOT, assert_refused, made_up_images, needs_bfloat16, run_main, save_npz
-from tests.core.test_networks import ALEXNET
+from tests.networks.test_networks import ALEXNET
 
 # Images of 24x24 and AlexNet keep a round short; 2 of 4 clients per round.
 TINY = (

@@ -1,0 +1,1 @@
+"""Raw images to the partitions that clients train on."""

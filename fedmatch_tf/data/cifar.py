@@ -1,0 +1,87 @@
+"""CIFAR-10 and CIFAR-100 as published: pickled batches made by Python 2, or binary records."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from fedmatch_tf.base import safe_pickle
+from fedmatch_tf.base.errors import DataError
+from fedmatch_tf.data.raw import Raw, check_complete
+
+PLANES = 3 * 32 * 32  # red, green and blue of an image
+BATCHES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
+# Published with CIFAR-100; what differs is used, with a note.
+MD5 = {
+    "train": "16019d7e3df5f24257cddd939b257f8d",
+    "test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
+}
+
+
+class Format(NamedTuple):
+    """One way in which CIFAR is published."""
+
+    name: str
+    files: tuple[str, ...]  # in order: train before test
+    label_key: str  # of a pickled batch
+    num_labels: int  # bytes before the pixels of a binary record; the last one counts
+    num_classes: int
+    binary: bool
+
+    def read(self, files: Mapping[str, bytes]) -> Raw:
+        """Images and labels."""
+        check_complete(files, self.files, f"{self.name}: {len(self.files)} files")
+        decode = self._records if self.binary else self._pickled
+        parts = [decode(name, files[name]) for name in self.files]
+        planes, y = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+        if len(y) and not (y.min() >= 0 and y.max() < self.num_classes):
+            raise DataError(f"expected labels 0 to {self.num_classes - 1}, received {y.min()} to {y.max()}")
+        known = [MD5.get(name) for name in self.files]
+        published = None
+        if all(known):
+            published = [hashlib.md5(files[name]).hexdigest() for name in self.files] == known
+        x = np.ascontiguousarray(planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+        return Raw(x, y, self.name, num_test=len(parts[-1][1]), published=published)
+
+    def _pickled(self, name: str, content: bytes) -> tuple[np.ndarray, np.ndarray]:
+        try:
+            batch = safe_pickle.loads(content, encoding="bytes")
+        except DataError as error:
+            raise DataError(f"{name}: {error}") from error
+        batch = {_text(key): value for key, value in batch.items()} if isinstance(batch, dict) else {}
+        data, y = batch.get("data"), batch.get(self.label_key)
+        if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != PLANES:
+            raise DataError(f"{name}: expected `data` uint8 [n,{PLANES}]")
+        largest, labels = self.num_classes - 1, y if isinstance(y, list) else []
+        if len(labels) != len(data) or not all(isinstance(label, int) and 0 <= label <= largest for label in labels):
+            raise DataError(f"{name}: expected `{self.label_key}`, a list of {len(data)} numbers 0 to {largest}")
+        return data, np.array(labels, np.int64)
+
+    def _records(self, name: str, content: bytes) -> tuple[np.ndarray, np.ndarray]:
+        size = self.num_labels + PLANES
+        if not content or len(content) % size:
+            raise DataError(f"{name}: truncated: expected records of {size} bytes, has {len(content)}")
+        records = np.frombuffer(content, np.uint8).reshape(-1, size)
+        return records[:, self.num_labels :], records[:, self.num_labels - 1].astype(np.int64)
+
+
+FORMATS = (
+    Format("CIFAR-10 python batches", BATCHES, "labels", 1, 10, False),
+    Format("CIFAR-10 binary batches", tuple(f"{name}.bin" for name in BATCHES), "", 1, 10, True),
+    Format("CIFAR-100 python files", ("train", "test"), "fine_labels", 1, 100, False),
+    Format("CIFAR-100 binary files", ("train.bin", "test.bin"), "", 2, 100, True),  # coarse label, fine label
+)
+FILES = tuple(name for each in FORMATS for name in each.files)
+FOLDERS = ("cifar-10-batches-py", "cifar-10-batches-bin", "cifar-100-python", "cifar-100-binary")
+
+
+def format_of(files: Mapping[str, bytes]) -> Format:
+    """The format of which some files are there; the first one if there is none."""
+    return next((each for each in FORMATS if any(name in files for name in each.files)), FORMATS[0])
+
+
+def _text(key: object) -> object:
+    return key.decode("latin1") if isinstance(key, bytes) else key

@@ -1,0 +1,175 @@
+"""manifest.json: what a folder of partitions holds, how it was made, and the checksum of every file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import MISSING, asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from fedmatch_tf.base import untrusted
+from fedmatch_tf.base.errors import DataError, short
+from fedmatch_tf.data.dealing import PartitionSpec
+
+NAME = "manifest.json"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class FileRecord:
+    """One partition file."""
+
+    role: str  # test, valid, labeled or unlabeled
+    client: int | None  # None: nobody's, or the server's
+    step: int | None  # None: not streaming
+    num_examples: int
+    class_counts: tuple[int, ...]
+    sha256: str
+
+
+@dataclass(frozen=True)
+class SourceRecord:
+    """Where the images came from."""
+
+    origin: str
+    num_examples: int
+    checksum: str
+    official: bool | None
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A folder of partitions."""
+
+    spec: PartitionSpec
+    source: SourceRecord
+    class_names: tuple[str, ...]
+    image_shape: tuple[int, ...]
+    unused: int  # training examples that nobody got
+    files: dict[str, FileRecord]
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes."""
+        return len(self.class_names)
+
+
+def to_json(manifest: Manifest) -> str:
+    """The manifest's text."""
+    spec = {name: value for name, value in asdict(manifest.spec).items() if value is not None}
+    seed = spec.pop("seed")
+    content = {
+        "version": VERSION,
+        "task": manifest.spec.task,
+        "seed": seed,
+        "settings": spec,
+        "source": asdict(manifest.source),
+        "class_names": manifest.class_names,
+        "image_shape": manifest.image_shape,
+        "unused": manifest.unused,
+        "files": {name: asdict(record) for name, record in manifest.files.items()},
+    }
+    return json.dumps(content, indent=1) + "\n"
+
+
+def describe(manifest: Manifest) -> str:
+    """A few lines for people: who holds how much."""
+    spec, source = manifest.spec, manifest.source
+
+    def sizes(role: str) -> str:
+        counts = [record.num_examples for record in manifest.files.values() if record.role == role]
+        low, high = min(counts), max(counts)
+        return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+    owner = "each client" if spec.scenario == "lc" else "the server"
+    if spec.labeled_clients is not None:
+        owner = f"each of {spec.labeled_clients} clients"
+    labels = f"{spec.labels_per_class} of each class"
+    if spec.labeled_fraction is not None:
+        labels = f"{100 * spec.labeled_fraction:g} % of each class in all"
+    if spec.alpha_labeled is not None:
+        average = "" if spec.labeled_fraction is not None else " on average"
+        labels += f"{average}, dealt by Dirichlet({spec.alpha_labeled:g})"
+    dealt = "" if spec.alpha is None else f", dealt by Dirichlet({spec.alpha:g})"
+    dealt += "" if spec.classes_per_client is None else f", of {spec.classes_per_client} classes"
+    steps = f" and step ({spec.num_steps} steps)" if spec.kind == "simb" else ""
+    shape = "x".join(str(size) for size in manifest.image_shape)
+    return "\n".join(
+        (
+            f"{spec.task}, seed {spec.seed}",
+            f"  source      {source.origin}: {source.num_examples:,} images {shape}, {manifest.num_classes} classes",
+            f"  clients     {spec.num_clients}",
+            f"  labelled    {sizes('labeled')} for {owner}, {labels}",
+            f"  unlabelled  {sizes('unlabeled')} for each client{steps}{dealt}",
+            f"  valid, test {sizes('valid')}, {sizes('test')}",
+            f"  left out    {manifest.unused:,}",
+        )
+    )
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The folder's manifest; DataError if it is damaged."""
+    path = folder / NAME
+    try:
+        content = json.loads(untrusted.read_text(path))
+    except DataError:
+        raise
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"{path}: damaged or unreadable ({error}). {REMAKE}") from error
+    try:
+        if content["version"] != VERSION:
+            raise DataError(f"{path}: expected version {VERSION}, received {short(content['version'])}. {REMAKE}")
+        return Manifest(
+            spec=_record(PartitionSpec, {**content["settings"], "seed": content["seed"]}),
+            source=_record(SourceRecord, content["source"]),
+            class_names=tuple(str(name) for name in content["class_names"]),
+            image_shape=tuple(int(size) for size in content["image_shape"]),
+            unused=int(content["unused"]),
+            files={str(name): _file_record(record) for name, record in content["files"].items()},
+        )
+    except DataError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise DataError(f"{path}: not a manifest ({type(error).__name__}: {error}). {REMAKE}") from error
+
+
+REMAKE = "Make the partitions again with --work-type gen_data --force"
+
+# What the types of our records' fields are called, and the values they admit.
+_ADMITS: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "float": (float, int),
+    "bool": (bool,),
+    "None": (type(None),),
+}
+
+
+def _record(kind: Any, values: dict[str, Any]) -> Any:
+    """A record of simple fields, each checked against its annotation."""
+    for field in fields(kind):
+        if field.name not in values and field.default is not MISSING:
+            continue
+        admitted = tuple(t for name in str(field.type).split(" | ") for t in _ADMITS[name])
+        value = values[field.name]
+        if not isinstance(value, admitted) or (isinstance(value, bool) and bool not in admitted):
+            raise TypeError(f"{field.name}: expected {field.type}, received {short(value)}")
+    return kind(**values)
+
+
+def _file_record(values: dict[str, Any]) -> FileRecord:
+    return FileRecord(
+        role=str(values["role"]),
+        client=None if values["client"] is None else int(values["client"]),
+        step=None if values["step"] is None else int(values["step"]),
+        num_examples=int(values["num_examples"]),
+        class_counts=tuple(int(count) for count in values["class_counts"]),
+        sha256=str(values["sha256"]),
+    )
+
+
+def fingerprint(folder: Path) -> str:
+    """What tells a folder's partitions from others: the checksum of their manifest; empty if they have none."""
+    path = folder / NAME
+    return hashlib.sha256(untrusted.read_bytes(path)).hexdigest() if path.exists() else ""

@@ -1,0 +1,273 @@
+"""Container formats of image datasets: each reader returns images and labels as stored, train before test."""
+
+from __future__ import annotations
+
+import tarfile
+import warnings
+import zipfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import numpy as np
+
+from fedmatch_tf.base import untrusted
+from fedmatch_tf.base.errors import DataError
+from fedmatch_tf.data import cifar, svhn
+from fedmatch_tf.data.raw import Progress, Raw, check_complete, silent
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+IDX_PAIRS = (
+    ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+    ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
+)
+IMAGE_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF")  # nothing else is decoded, whatever a file is called
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
+
+
+def read(path: Path, image_size: int, progress: Progress = silent, pad: bool = False, images: int = 0) -> Raw:
+    """Images and labels of a file or folder in any format we know, told apart by names inside it.
+
+    Args:
+        pad: put image files of 28x28 into a black frame of 32x32 first.
+        images: how many are expected at most, if more than usual; what needs much more memory than those is refused.
+    """
+    most = most_bytes(image_size, images)
+    if not path.exists():
+        raise DataError(f"{path}: expected a file or folder, found nothing there")
+    try:
+        if path.is_dir():
+            return _read_folder(path, image_size, progress, pad, most)
+        (raw,) = [_read_file(file, most) for file in progress([path], 0, f"Reading {path.name}")]
+        return raw
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error
+    except (OSError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile, RecursionError) as error:
+        raise DataError(f"{path}: damaged or unreadable ({type(error).__name__}: {error})") from error
+
+
+USUAL = 100_000  # images of a dataset
+SMALLEST = 16  # width and height for which there is room: datasets of 32x32 can be made smaller still
+ROOM = 8  # times what they take at the size that is wanted: they may be stored larger
+
+
+def most_bytes(image_size: int, images: int = 0) -> int:
+    """What is read into memory at most for so many images at this size."""
+    return ROOM * max(images, USUAL) * 3 * max(image_size, SMALLEST) ** 2
+
+
+def _read_file(path: Path, most: int) -> Raw:
+    if path.suffix == ".npz":
+        return read_npz(path, most)
+    if path.name.endswith((".tar.gz", ".tgz", ".tar")):
+        members = untrusted.tar_members(path, cifar.FILES, most)
+        return cifar.format_of(members).read(members)
+    if path.suffix == ".mat":
+        return svhn.read(_members(path.parent, svhn.FILES, most), most)
+    raise DataError("expected .npz, .tar.gz, .mat or a folder")
+
+
+def _read_folder(path: Path, image_size: int, progress: Progress, pad: bool, most: int) -> Raw:
+    for folder in (path, *(path / name for name in cifar.FOLDERS)):
+        members = _members(folder, cifar.FILES, most) if folder.is_dir() else {}
+        if members:
+            return cifar.format_of(members).read(members)
+    names = {name.name for name in path.iterdir()}
+    if svhn.FILES[0] in names:
+        return svhn.read(_members(path, svhn.FILES, most), most)
+    if {"train", "test"} <= names and any(child.is_dir() for child in (path / "train").glob("*")):
+        return read_split_folders(path, image_size, progress, pad, most)
+    if any(name in names or f"{name}.gz" in names for pair in IDX_PAIRS for name in pair):
+        return read_idx(path, most)
+    return read_image_folder(path, image_size, progress, pad, most)
+
+
+def _members(folder: Path, names: Sequence[str], most: int) -> dict[str, bytes]:
+    """The files of these names that the folder has; a folder of such a name is something else."""
+    found = [folder / name for name in names if (folder / name).exists() and not (folder / name).is_dir()]
+    return {path.name: untrusted.read_bytes(path, most) for path in found}
+
+
+def read_npz(path: Path, most: int) -> Raw:
+    """Arrays x_train, y_train and, if there, x_test, y_test."""
+    try:
+        arrays, names = untrusted.npz(path, ("x_train", "y_train", "x_test", "y_test"), most)
+    except (OSError, DataError):
+        raise
+    except Exception as error:  # NumPy and zipfile raise many kinds for a damaged file
+        raise DataError(f"expected an .npz of plain arrays ({type(error).__name__}: {error})") from error
+    pairs = [("x_train", "y_train")]
+    if "x_test" in arrays or "y_test" in arrays:
+        pairs.append(("x_test", "y_test"))
+    expected = [name for pair in pairs for name in pair]
+    check_complete(arrays, expected, f"arrays x_train, y_train, x_test, y_test, found {names}")
+    for x, y in pairs:
+        _check_pair(arrays[x], arrays[y], x, y)
+    x_all, y_all = (_joined([arrays[pair[i]] for pair in pairs], "images") for i in (0, 1))
+    num_test = len(arrays["x_test"]) if "x_test" in arrays else 0
+    return Raw(x_all, y_all.reshape(-1).astype(np.int64), "npz", num_test=num_test)
+
+
+def _check_pair(x: np.ndarray, y: np.ndarray, x_name: str, y_name: str) -> None:
+    if not isinstance(x, np.ndarray) or not isinstance(y, np.ndarray):
+        raise DataError(f"expected arrays {x_name} and {y_name}")
+    if x.dtype != np.uint8 or x.ndim not in (3, 4) or 0 in x.shape[1:]:
+        raise DataError(
+            f"{x_name}: expected uint8 [n,h,w] or [n,h,w,channels], received {x.dtype} {list(x.shape)}. "
+            f"Scale images to 0..255 and convert them to uint8"
+        )
+    if y.dtype.kind not in "iu" or y.ndim not in (1, 2) or y.size != len(y):
+        raise DataError(
+            f"{y_name}: expected whole numbers [n] or [n,1], received {y.dtype} {list(y.shape)}. "
+            f"Turn one-hot labels into class numbers"
+        )
+    if len(x) != len(y):
+        raise DataError(f"expected one label per image, received {len(x)} in {x_name}, {len(y)} in {y_name}")
+
+
+def _joined(parts: list[np.ndarray], what: str) -> np.ndarray:
+    if len({part.shape[1:] for part in parts}) > 1:
+        shapes = " and ".join(str(list(part.shape)) for part in parts)
+        raise DataError(f"expected train and test {what} of one shape, received {shapes}")
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def read_idx(folder: Path, most: int) -> Raw:
+    """The four IDX files of MNIST's format, gzipped or not."""
+    arrays = []
+    for pair in IDX_PAIRS:
+        for name, num_dims in zip(pair, (3, 1)):
+            arrays.append(_idx_array(folder, name, num_dims, most))
+    for x, y in ((arrays[0], arrays[1]), (arrays[2], arrays[3])):
+        if len(x) != len(y):
+            raise DataError(f"expected one label per image, received {len(x)} images, {len(y)} labels")
+    x_all = _joined([arrays[0], arrays[2]], "images")
+    labels = np.concatenate([arrays[1], arrays[3]]).astype(np.int64)
+    return Raw(x_all, labels, "IDX files", num_test=len(arrays[3]))
+
+
+def _idx_array(folder: Path, name: str, num_dims: int, most: int) -> np.ndarray:
+    plain, zipped = folder / name, folder / f"{name}.gz"
+    if plain.exists():
+        content = untrusted.read_bytes(plain, most)
+    elif zipped.exists():
+        content = untrusted.gunzip(zipped, most)
+    else:
+        raise DataError(f"expected {name} or {name}.gz, found neither")
+    header = 4 + 4 * num_dims
+    if len(content) < header or content[:4] != bytes((0, 0, 8, num_dims)):
+        raise DataError(f"{name}: expected an IDX file of bytes with {num_dims} dimensions")
+    shape = tuple(int(size) for size in np.frombuffer(content, ">u4", num_dims, offset=4))
+    expected = int(np.prod(shape, dtype=object))
+    if len(content) - header != expected:
+        raise DataError(f"{name}: expected {expected} bytes for shape {list(shape)}, has {len(content) - header}")
+    return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
+
+
+def read_image_folder(
+    folder: Path, image_size: int, progress: Progress = silent, pad: bool = False, most: int = untrusted.MOST
+) -> Raw:
+    """One class a sub-folder (its images in it, or in its `images` folder), classes and files in order of name."""
+    classes = {}
+    for child in sorted(folder.iterdir()):
+        if child.is_dir() and not child.name.startswith("."):
+            classes[child.name] = _images_of_class(child)
+    if len(classes) < 2:
+        raise DataError(
+            "expected one of: CIFAR, SVHN or IDX files, or at least two sub-folders of images "
+            f"({', '.join(IMAGE_SUFFIXES)}), one for each class; found {len(classes)} such sub-folders"
+        )
+    files = [(file, label) for label, images in enumerate(classes.values()) for file in images]
+    untrusted.check_size(f"{len(files):,} images at {image_size}x{image_size}", len(files) * image_size**2 * 3, most)
+    x = np.empty((len(files), image_size, image_size, 3), np.uint8)
+    for i, (file, _) in enumerate(progress(files, len(files), "Reading images")):
+        x[i] = read_image(file, image_size, pad)
+    return Raw(x, np.array([label for _, label in files], np.int64), "image folder", tuple(classes))
+
+
+def read_split_folders(
+    folder: Path, image_size: int, progress: Progress = silent, pad: bool = False, most: int = untrusted.MOST
+) -> Raw:
+    """`train`, `valid` if it is there, and `test`, each with one sub-folder per class, as CINIC-10 has them."""
+    parts = []
+    for name in ("train", "valid", "test"):
+        if (folder / name).is_dir():
+            try:
+                parts.append(read_image_folder(folder / name, image_size, progress, pad, most))
+            except DataError as error:
+                raise DataError(f"{name}: {error}") from error
+    if len({part.class_names for part in parts}) > 1:
+        names = " and ".join(", ".join(part.class_names) for part in parts)
+        raise DataError(f"expected the same class folders in train, valid and test, found {names}")
+    x, y = (np.concatenate([getattr(part, name) for part in parts]) for name in ("x", "y"))
+    return Raw(x, y, "image folder", parts[0].class_names, num_test=len(parts[-1].y))
+
+
+def _images_of_class(folder: Path) -> list[Path]:
+    """Its images, or those in its `images` folder; never some of them only."""
+    direct, deeper = _images_in(folder), _images_in(folder / "images")
+    if not direct and not deeper:
+        raise DataError(f"expected images in the class folder {folder.name}, found none")
+    if direct:
+        for child in folder.iterdir():
+            if _images_in(child):
+                raise DataError(
+                    f"expected the images of class {folder.name} in one folder, found others in its {child.name}/"
+                )
+    return direct or deeper
+
+
+def _images_in(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return sorted(p for p in folder.iterdir() if p.suffix.lower() in IMAGE_SUFFIXES and p.is_file())
+
+
+def read_image(file: Path, image_size: int, pad: bool = False) -> np.ndarray:
+    """One image file as uint8 [image_size, image_size, 3]; resized bilinearly, with averaging when it shrinks.
+
+    Args:
+        pad: put an image of 28x28 into a black frame of 32x32 first.
+    """
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with warnings.catch_warnings(), untrusted.open_regular(file) as content:
+            warnings.simplefilter("ignore")  # remarks of decoders on what they can read all the same
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            return _decoded(content, image_size, pad)
+    except UnidentifiedImageError as error:
+        raise DataError(f"{file.parent.name}/{file.name}: expected an image, {', '.join(IMAGE_FORMATS)}") from error
+    except MemoryError as error:
+        raise DataError(f"{file.parent.name}/{file.name}: too large for this machine's memory") from error
+    except Exception as error:  # decoders raise whatever they like
+        raise DataError(f"{file.parent.name}/{file.name}: not a readable image ({error})") from error
+
+
+def _decoded(content: IO[bytes], image_size: int, pad: bool) -> np.ndarray:
+    from PIL import Image, ImageOps
+
+    with Image.open(content, formats=IMAGE_FORMATS) as image:
+        if image.mode in ("I", "F"):
+            raise ValueError(f"expected 8 or 16 bits a channel, received mode {image.mode}")
+        if image.mode.startswith("I;16"):  # Pillow would clip, not scale, 16-bit grey
+            image = Image.fromarray(_eight_bits(image))
+        colours = image.convert("RGB")
+        if pad and colours.size == (28, 28):
+            colours = ImageOps.expand(colours, 2)
+        return np.asarray(resized(colours, image_size))
+
+
+def _eight_bits(image: Image) -> np.ndarray:
+    return (np.asarray(image) >> 8).astype(np.uint8)
+
+
+def resized(image: Image, image_size: int) -> Image:
+    """The image at image_size x image_size."""
+    from PIL.Image import Resampling
+
+    size = (image_size, image_size)
+    return image if image.size == size else image.resize(size, Resampling.BILINEAR)

@@ -1,0 +1,211 @@
+"""Tasks for a backend and their results: plain records, so that any process can run any of them."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from fedmatch_tf.algorithms.algorithm import NOTHING, Update
+from fedmatch_tf.algorithms.wire import Broadcast, Cost
+from fedmatch_tf.base.errors import printable
+from fedmatch_tf.learners.schedule import Plateau
+from fedmatch_tf.networks.params import Params
+
+
+class TrainingError(RuntimeError):
+    """Training can't go on; says in which round, for which client and at which step."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
+
+
+class Score(NamedTuple):
+    """Loss and accuracy on a set."""
+
+    loss: float
+    accuracy: float
+
+
+Split = Literal["valid", "test"]
+
+
+class Owner(Enum):
+    """Whose model it is."""
+
+    CLIENT = "client"
+    SERVER = "server"  # after its epochs, before the clients' round (labels-at-server)
+    GLOBAL = "the global model"  # after the round
+
+
+class ModelKey(NamedTuple):
+    """Which model is scored."""
+
+    owner: Owner
+    client: int | None = None  # the client's number, if it is a client's
+    part: Literal["theta", "sigma", "psi"] = "theta"
+
+    def __str__(self) -> str:
+        return self.owner.value if self.client is None else f"{self.owner.value} {self.client}"
+
+
+SERVER, GLOBAL = ModelKey(Owner.SERVER), ModelKey(Owner.GLOBAL)
+GLOBAL_SIGMA, GLOBAL_PSI = ModelKey(Owner.GLOBAL, part="sigma"), ModelKey(Owner.GLOBAL, part="psi")
+
+
+def client_model(client: int) -> ModelKey:
+    """The key of a client's model as it is after its round."""
+    return ModelKey(Owner.CLIENT, client)
+
+
+class Step(NamedTuple):
+    """One gradient step as it went."""
+
+    kind: str  # s(upervised) or u(nsupervised)
+    loss: float
+    icc: float = 0.0  # mean KL to the helpers, before lambda_i
+    pseudo_ce: float = 0.0  # before lambda_a
+    num_rows: int = 0  # unlabelled examples
+    confident_rows: tuple[int, ...] = ()
+    pseudo_labels: tuple[int, ...] = ()  # of the confident rows
+    num_correct: int = 0  # pseudo-labels that are right
+    icc_loss: float = 0.0  # lambda_i times icc, as it was differentiated
+    pseudo_loss: float = 0.0  # lambda_a times pseudo_ce, as it was differentiated
+
+
+class LabeledAcc(NamedTuple):
+    """Accuracy on labelled data while a client trains."""
+
+    before: float  # mean over steps with unlabelled images, before each of them
+    after: float  # the same, after each of them
+    steps: tuple[float, ...]  # after every gradient step
+
+
+class ClientTask(NamedTuple):
+    """One client's part of a round."""
+
+    round_num: int
+    client: int
+    task_step: int
+    broadcast: Broadcast
+    plateau: Plateau  # the client's own
+    lr: float  # that it trains with: its own, unless clients share devices
+    score: bool = True  # whether the worker scores the trained model, or gives back its theta for others to do that
+
+
+class ClientResult(NamedTuple):
+    """What comes back from a client's round: the update, and what only the simulation knows."""
+
+    update: Update
+    s2c: Cost  # of the broadcast
+    plateau: Plateau  # the client's own, before this round's validation
+    lr: float  # that it trained with
+    steps: tuple[Step, ...]
+    scored: tuple[EvalResult, ...] = ()  # of the model as trained
+    theta: np.ndarray | None = None  # float32 [n]: of the model as trained, if others are to score it
+    labeled_acc: LabeledAcc | None = None  # if it is measured
+    rows_left_out: int = 0  # unlabelled examples that were in no batch, as their labels were not sure; of all epochs
+
+    @property
+    def client(self) -> int:
+        """The client's number."""
+        return self.update.client
+
+    def without_params(self) -> ClientResult:
+        """The result without what is large, the client's parameters."""
+        upload = self.update.upload._replace(params=NOTHING)
+        return self._replace(update=self.update._replace(upload=upload))
+
+
+class ServerTask(NamedTuple):
+    """One of the server's epochs before a round (labels-at-server)."""
+
+    round_num: int
+    epoch: int
+    params: Params
+    lr: float
+
+
+class ServerResult(NamedTuple):
+    """What comes back from a server's epoch."""
+
+    params: Params
+
+
+class EvalTask(NamedTuple):
+    """Score a model on a part of the validation or test data."""
+
+    round_num: int
+    model: ModelKey
+    split: Split
+    theta: np.ndarray  # float32 [n]
+    part: int = 0  # counted from 0
+    num_parts: int = 1
+
+
+class EvalResult(NamedTuple):
+    """What comes back from a score, pass by pass: where a set was cut does not change a sum."""
+
+    model: ModelKey
+    split: Split
+    part: int
+    num_parts: int
+    num_rows: tuple[int, ...]
+    losses: tuple[float, ...]  # means over the rows
+    hits: tuple[int, ...]
+
+
+class ConfusionTask(NamedTuple):
+    """Which class the test examples of each class are taken for."""
+
+    params: Params
+
+
+class CheckTask(NamedTuple):
+    """See that the network is the one that these parameters are of; nothing comes back."""
+
+    params: Params
+
+
+class ModelTask(NamedTuple):
+    """The model as a file: the bytes of a `.keras` file come back."""
+
+    theta: np.ndarray  # float32 [n]
+
+
+class ProfileTask(NamedTuple):
+    """Run a task and write a trace of it."""
+
+    task: Any
+    folder: str
+
+
+class InitTask(NamedTuple):
+    """Make the starting parameters, from the seed or from --init-weights."""
+
+
+class Start(NamedTuple):
+    """What a run starts from."""
+
+    kernels: tuple[np.ndarray, ...]  # float32, one per layer: sigma of a decomposed network
+    params: Params
+
+
+def name_of(task: Any) -> str:
+    """How messages call a task."""
+    if isinstance(task, ClientTask):
+        return f"round {task.round_num + 1}, client {task.client}"
+    if isinstance(task, ServerTask):
+        return f"round {task.round_num + 1}, the server's epoch {task.epoch + 1}"
+    if isinstance(task, EvalTask):
+        return f"round {task.round_num + 1}, {'validation' if task.split == 'valid' else 'test'} of {task.model}"
+    if isinstance(task, ConfusionTask):
+        return "confusion matrix"
+    if isinstance(task, CheckTask):
+        return "the network"
+    if isinstance(task, ModelTask):
+        return "the trained model's file"
+    if isinstance(task, ProfileTask):
+        return name_of(task.task)
+    return "starting weights" if isinstance(task, InitTask) else type(task).__name__

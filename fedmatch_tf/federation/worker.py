@@ -1,0 +1,123 @@
+"""What runs tasks in a process: the model, its compiled steps, the data. Nothing that decides a result lasts."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from fedmatch_tf.algorithms.algorithm import make_algorithm
+from fedmatch_tf.base import seeding
+from fedmatch_tf.config import Config
+from fedmatch_tf.config.tables import is_own_network
+from fedmatch_tf.data import augment, loader
+from fedmatch_tf.data.loader import EvalData, Partitions
+from fedmatch_tf.federation.client import Client
+from fedmatch_tf.federation.evaluation import Evaluation
+from fedmatch_tf.federation.helpers import probe_image
+from fedmatch_tf.federation.inputs import read_kernels, read_probe
+from fedmatch_tf.federation.server_epoch import train_epoch
+from fedmatch_tf.federation.tasks import (
+    CheckTask,
+    ClientTask,
+    ConfusionTask,
+    EvalTask,
+    InitTask,
+    ModelTask,
+    ProfileTask,
+    ServerTask,
+    Start,
+)
+from fedmatch_tf.learners.learner import make_learner
+from fedmatch_tf.networks import build as networks
+from fedmatch_tf.networks.evaluate import Evaluator, on_device
+
+CACHE_BYTES = 256 * 2**20  # of clients' images, in every worker
+
+
+class Worker:
+    """Runs any task of a run.
+
+    Args:
+        partitions: if they are not to be looked up on this disk.
+    """
+
+    def __init__(self, config: Config, partitions: Partitions | None = None) -> None:
+        self._config = config
+        self._partitions = partitions or loader.open_partitions(Path(config.dataset_path), config.task)
+        self._data = loader.ClientCache(self._partitions, CACHE_BYTES)
+        shape = self._partitions.image_shape
+        self._model = networks.build_network(
+            config.arch, shape, self._partitions.num_classes, config.decomposed, config.l1_thres, config.precision
+        )
+        self._own_starts = networks.own_starts(self._model)  # now, while it is new
+        strong_view = augment.identity if config.augment == "none" else augment.rand_augment(config.equalize)
+        algorithm = make_algorithm(config)
+        self._learner = make_learner(config, self._model, strong_view, algorithm.proximal_weight)
+        plain = self._model
+        if config.decomposed:
+            plain = networks.build_network(
+                config.arch, shape, self._partitions.num_classes, decomposed=False, precision=config.precision
+            )
+        data = loader.load_eval(self._partitions)
+        evals = EvalData(on_device(data.valid), on_device(data.test))
+        self._evaluation = Evaluation(config, Evaluator(plain, config.xla), evals)
+        probe = (
+            read_probe(Path(config.probe_image), shape, self._partitions.read)
+            if config.probe_image
+            else probe_image(seeding.stream(config.seed, "probe image"), tuple(shape))
+        )
+        self._client = Client(config, algorithm, self._model, self._learner, self._evaluation, probe)
+
+    def run(self, task: Any) -> Any:
+        """The task's result."""
+        config = self._config
+        if isinstance(task, ClientTask):
+            data = self._data.get(task.client, task.task_step)
+            labeled_acc_on = None
+            if config.labeled_acc:
+                labeled_acc_on = self._server_data.labeled if config.scenario == "ls" else data.labeled
+            return self._client.update(task, data, labeled_acc_on)
+        if isinstance(task, ServerTask):
+            return train_epoch(config, self._model, self._learner, self._server_data.labeled, task)
+        if isinstance(task, EvalTask):
+            return self._evaluation.score(task)
+        if isinstance(task, ConfusionTask):
+            return self._evaluation.confusion(task.params.theta(config.l1_thres))
+        if isinstance(task, InitTask):
+            return self._start()
+        if isinstance(task, CheckTask):
+            networks.write(self._model, task.params)
+            return None
+        if isinstance(task, ModelTask):
+            return networks.keras_file(self._plain(task.theta))
+        if isinstance(task, ProfileTask):
+            with tf.profiler.experimental.Profile(task.folder):
+                return self.run(task.task)
+        raise TypeError(f"expected a task, received {type(task).__name__}")
+
+    def _start(self) -> Start:
+        config, shapes, others = self._config, networks.kernel_shapes(self._model), self._own_starts
+        if config.init_weights:
+            all_shapes = [*shapes, *(value.shape for value in others)]
+            given = read_kernels(Path(config.init_weights), all_shapes, self._partitions.read)
+            kernels, others = given[: len(shapes)], given[len(shapes) :]
+        elif config.init_draws == "original":
+            kernels = networks.original_kernels(shapes, config.seed)
+        else:
+            kernels = networks.independent_kernels(shapes, seeding.stream(config.seed, "initial weights"))
+        params = networks.from_kernels(kernels, config.psi_factor, config.decomposed, others)
+        if is_own_network(config.arch):
+            networks.check_file(config.arch, self._plain(params.theta()))
+        return Start((*kernels, *others), params)
+
+    def _plain(self, theta: np.ndarray) -> Any:
+        shape, num_classes = self._partitions.image_shape, self._partitions.num_classes
+        return networks.plain(self._config.arch, shape, num_classes, theta)
+
+    @functools.cached_property
+    def _server_data(self) -> Any:
+        return loader.load_server(self._partitions)

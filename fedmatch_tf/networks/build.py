@@ -1,0 +1,291 @@
+"""Networks, decomposed or plain, and their parameters as flat vectors."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from fedmatch_tf.config import SMALLEST_IMAGE, ConfigError
+from fedmatch_tf.networks import architectures
+from fedmatch_tf.networks.layers import DecomposedConv2D, DecomposedDense, default_initializer
+from fedmatch_tf.networks.params import Params, flatten
+
+keras = tf.keras
+
+
+def build_network(
+    arch: str,
+    image_shape: Sequence[int],
+    num_classes: int,
+    decomposed: bool = True,
+    l1_thres: float = 0.0,
+    precision: str = "float32",
+) -> Any:
+    """A Keras model: images in [0, 1] [batch, h, w, c] -> probabilities [batch, classes].
+
+    Args:
+        arch: a name of ours, or `package.module:function`.
+        precision: of what is computed; parameters and probabilities are always float32.
+    """
+    smallest = SMALLEST_IMAGE.get(arch, 1)
+    if len(image_shape) != 3 or min(image_shape[:2]) < smallest:
+        raise ConfigError(f"--image-size: expected at least {smallest} for {arch}, received images {list(image_shape)}")
+    function = architectures.find(arch)
+    conv, dense = _decomposed_makers(l1_thres) if decomposed else (_plain_conv, _plain_dense)
+    image = keras.Input(tuple(image_shape))
+    with _policy(_POLICIES[precision]):
+        try:
+            scores = function(image, num_classes, conv, dense)
+            if scores is None:
+                raise ValueError("it returned nothing; expected scores [batch, classes]")
+            model = keras.Model(image, keras.layers.Softmax(dtype="float32")(scores), name=_model_name(arch))
+        except Exception as error:
+            if arch in architectures.NETWORKS:
+                raise
+            what = f"could not be built for images {list(image_shape)}"
+            raise ConfigError(f"--arch: {arch} {what}: {architectures.told(error)}") from error
+    _check(model, arch, num_classes)
+    return model if precision == "float32" else _normalised_in_full(model)
+
+
+# Keras' name of each precision. Variables are float32 in all of them.
+_POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
+
+
+def _normalised_in_full(model: Any) -> Any:
+    """The same network with normalisations in float32: their means and deviations are sums over many numbers.
+
+    They are the layers with weights that conv and dense did not make.
+    """
+
+    def in_full(layer: Any) -> Any:
+        if not layer.weights or _is_ours(layer):
+            return layer
+        return type(layer).from_config({**layer.get_config(), "dtype": "float32"})
+
+    return keras.models.clone_model(model, clone_function=in_full)
+
+
+def _decomposed_makers(l1_thres: float) -> tuple[Any, Any]:
+    return partial(_decomposed_conv, l1_thres), partial(_decomposed_dense, l1_thres)
+
+
+def _decomposed_conv(
+    l1_thres: float, filters: int, size: int, padding: str = "same", strides: int = 1, activation: Any = "relu"
+) -> Any:
+    return DecomposedConv2D(filters, size, strides, padding, activation=activation, l1_thres=l1_thres)
+
+
+def _decomposed_dense(l1_thres: float, units: int, activation: Any = None) -> Any:
+    return DecomposedDense(units, activation=activation, l1_thres=l1_thres)
+
+
+def _plain_conv(filters: int, size: int, padding: str = "same", strides: int = 1, activation: Any = "relu") -> Any:
+    start, no_bias = {"kernel_initializer": default_initializer()}, {"use_bias": False}
+    return _ours(keras.layers.Conv2D(filters, size, strides, padding, activation=activation, **no_bias, **start))
+
+
+def _plain_dense(units: int, activation: Any = None) -> Any:
+    start = default_initializer()
+    return _ours(keras.layers.Dense(units, activation=activation, use_bias=False, kernel_initializer=start))
+
+
+def _ours(layer: Any) -> Any:
+    """Marks a plain layer as one that stands for a decomposed one; the mark is not part of a saved model."""
+    layer.stands_for_decomposed = True
+    return layer
+
+
+def _model_name(arch: str) -> str:
+    return arch.split(":")[-1]
+
+
+def _check(model: Any, arch: str, num_classes: int) -> None:
+    """Raises ConfigError unless clients can train the network apart and servers average it."""
+    if model.output_shape != (None, num_classes):
+        raise ConfigError(
+            f"--arch: expected {arch} to give scores [batch, {num_classes}], received {list(model.output_shape)}"
+        )
+    if not _kernel_layers(model):
+        raise ConfigError(f"--arch: expected {arch} to use the conv and dense that it is given, found none of them")
+    for layer in model.layers:
+        if layer.non_trainable_weights:
+            raise ConfigError(
+                f"--arch: {arch} has a {type(layer).__name__} layer, whose statistics come from all images that pass: "
+                f"they would belong to neither labels (sigma) nor unlabelled images (psi), and to no client alone. "
+                f"Use GroupNormalization, as wrn28_2 does"
+            )
+        if hasattr(layer, "_random_generator"):
+            raise ConfigError(
+                f"--arch: {arch} has a {type(layer).__name__} layer, whose draws follow from no seed of the run: "
+                f"results would depend on which worker trained a client. Leave it out"
+            )
+    for variable in _others(model):
+        if len(variable.shape) > 1:
+            raise ConfigError(
+                f"--arch: expected kernels only in layers made by conv and dense, so that they exist decomposed; "
+                f"{arch} has another one of shape {list(variable.shape)}"
+            )
+        if np.ptp(variable.numpy()) > 0:
+            raise ConfigError(
+                f"--arch: expected scales and offsets that start at one value; {arch} has one of shape "
+                f"{list(variable.shape)} that starts at random"
+            )
+
+
+@contextmanager
+def _policy(name: str) -> Iterator[None]:
+    """Layers made here compute in this precision."""
+    before = keras.mixed_precision.global_policy()
+    keras.mixed_precision.set_global_policy(name)
+    try:
+        yield
+    finally:
+        keras.mixed_precision.set_global_policy(before)
+
+
+def sigmas(model: Any) -> list[Any]:
+    """What labels train: the model's sigma variables (its kernels if it is plain) in layer order, then all others.
+
+    Those are the scales and offsets of normalisations: they have no psi, belong to sigma and travel with it.
+    """
+    name = "sigma" if is_decomposed(model) else "kernel"
+    return [getattr(layer, name) for layer in _kernel_layers(model)] + _others(model)
+
+
+def psis(model: Any) -> list[Any]:
+    """The model's psi variables in layer order; none if it is plain."""
+    return [layer.psi for layer in _kernel_layers(model)] if is_decomposed(model) else []
+
+
+def is_decomposed(model: Any) -> bool:
+    """Whether kernels are sums of sigma and psi."""
+    return hasattr(_kernel_layers(model)[0], "psi")
+
+
+def _kernel_layers(model: Any) -> list[Any]:
+    return [layer for layer in model.layers if _is_ours(layer)]
+
+
+def _is_ours(layer: Any) -> bool:
+    """Whether conv or dense made it."""
+    return hasattr(layer, "psi") or hasattr(layer, "stands_for_decomposed")
+
+
+def _others(model: Any) -> list[Any]:
+    """Variables of layers that conv and dense did not make."""
+    return [variable for layer in model.layers if not _is_ours(layer) for variable in layer.trainable_weights]
+
+
+def kernel_shapes(model: Any) -> list[tuple[int, ...]]:
+    """Shapes of the kernels in layer order."""
+    return [tuple(variable.shape) for variable in sigmas(model)[: len(_kernel_layers(model))]]
+
+
+def own_starts(model: Any) -> list[np.ndarray]:
+    """Where variables that are no kernels start: at what their layers gave them, if the model is new."""
+    return [variable.numpy() for variable in _others(model)]
+
+
+def read(model: Any) -> Params:
+    """The model's parameters."""
+    psi = [variable.numpy() for variable in psis(model)]
+    return Params(flatten([variable.numpy() for variable in sigmas(model)]), flatten(psi) if psi else _EMPTY)
+
+
+_EMPTY = np.zeros(0, np.float32)
+
+
+def write(model: Any, params: Params) -> None:
+    """Puts the parameters into the model; ConfigError if it is not the model that they are of."""
+    sizes = [sum(int(np.prod(part.shape)) for part in variables) for variables in (sigmas(model), psis(model))]
+    if sizes != [len(part) for part in params]:
+        raise ConfigError(
+            f"--arch: the network {model.name} has {sizes[0]} weights in sigma and {sizes[1]} in psi, but those given "
+            f"are {len(params.sigma)} and {len(params.psi)}. Has its code changed since the run?"
+        )
+    for variables, vector in ((sigmas(model), params.sigma), (psis(model), params.psi)):
+        begin = 0
+        for variable in variables:
+            end = begin + int(np.prod(variable.shape))
+            variable.assign(vector[begin:end].reshape(variable.shape))
+            begin = end
+
+
+def plain(
+    arch: str, image_shape: Sequence[int], num_classes: int, theta: np.ndarray, precision: str = "float32"
+) -> Any:
+    """The plain network with these weights."""
+    model = build_network(arch, image_shape, num_classes, decomposed=False, precision=precision)
+    write(model, Params(theta, _EMPTY))
+    return model
+
+
+def keras_file(model: Any) -> bytes:
+    """The content of a `.keras` file, which Keras opens without this project."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.keras"
+        model.save(path)
+        return path.read_bytes()
+
+
+def check_file(arch: str, model: Any) -> None:
+    """Raises ConfigError unless Keras can write and read the network: better before the first round than at the end."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.keras"
+        try:
+            model.save(path)
+            keras.models.load_model(path)
+        except Exception as error:
+            what = "has a layer that Keras can't write to a file or read back"
+            raise ConfigError(f"--arch: {arch} {what}: {architectures.told(error)}") from error
+
+
+_LEFT_OF_DEVIATION = 0.87962566103423978  # what a normal cut off at two standard deviations has left of its deviation
+
+
+def _deviation(shape: Sequence[int]) -> float:
+    """Variance scaling by fan-in, as the paper has it; scaled up, as the normal that it is for is cut off."""
+    return float(np.sqrt(1.0 / np.prod(shape[:-1])) / _LEFT_OF_DEVIATION)
+
+
+def original_kernels(shapes: Sequence[tuple[int, ...]], seed: int) -> list[np.ndarray]:
+    """The original's draw: every kernel from the beginning of the same stream, so equal shapes have equal kernels.
+
+    It has one seeded Keras initialiser for all kernels, which begins anew at every call.
+    """
+    key = tf.constant([seed, 0], tf.int64)
+    return [tf.random.stateless_truncated_normal(shape, key, stddev=_deviation(shape)).numpy() for shape in shapes]
+
+
+def independent_kernels(shapes: Sequence[tuple[int, ...]], rng: np.random.Generator) -> list[np.ndarray]:
+    """The same distribution, every kernel drawn anew."""
+    return [(_deviation(shape) * _truncated_normal(shape, rng)).astype(np.float32) for shape in shapes]
+
+
+def from_kernels(
+    kernels: Sequence[np.ndarray], psi_factor: float, decomposed: bool, others: Sequence[np.ndarray] = ()
+) -> Params:
+    """Starting parameters: psi = psi_factor * sigma; a plain network starts from sigma + psi.
+
+    Args:
+        others: scales and offsets, which start as they are.
+    """
+    kernel, tail = flatten(kernels), flatten(others) if others else _EMPTY
+    if decomposed:
+        return Params(np.concatenate([kernel, tail]), np.float32(psi_factor) * kernel)
+    return Params(np.concatenate([np.float32(1 + psi_factor) * kernel, tail]), _EMPTY)
+
+
+def _truncated_normal(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    values = rng.standard_normal(shape)
+    while (far := np.abs(values) > 2).any():
+        values[far] = rng.standard_normal(int(far.sum()))
+    return values

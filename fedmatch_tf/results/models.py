@@ -1,0 +1,125 @@
+"""The model of a run, from its checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from fedmatch_tf.base.quiet import load_tensorflow
+from fedmatch_tf.config import Config, ConfigError
+from fedmatch_tf.federation.scoring import PASS
+from fedmatch_tf.networks.params import Params
+from fedmatch_tf.runs import checkpoint, folders
+from fedmatch_tf.runs.partition_folder import DataAbout, data_about
+from fedmatch_tf.workers import own_code
+from fedmatch_tf.workers.environment import check_keras, check_precision, grow_memory
+
+Parts = Literal["theta", "sigma", "psi"]
+
+
+class Trained(NamedTuple):
+    """A run's global model after its last round, without a network around it."""
+
+    config: Config
+    params: Params
+    data: DataAbout
+    partitions: str  # their fingerprint; empty if they have none
+    best: np.ndarray | None = None  # theta of the model with the lowest validation loss, if it was kept
+
+    def theta(self, parts: Parts = "theta") -> np.ndarray:
+        """The weights of a plain network; small elements of psi count as 0, as in every evaluation."""
+        if parts not in ("theta", "sigma", "psi"):
+            raise ConfigError(f"parts: expected theta, sigma or psi, received {parts!r}")
+        if parts != "theta" and not self.config.decomposed:
+            raise ConfigError(f"parts: the run has one set of parameters; expected theta, received {parts}")
+        if parts == "sigma":
+            return self.params.sigma
+        return self.params.only_psi(self.config.l1_thres) if parts == "psi" else self.params.theta(self.config.l1_thres)
+
+
+def read(run: Path, **changed: str | None) -> Trained:
+    """What the run's newest checkpoint has of the global model; needs no TensorFlow.
+
+    Args:
+        changed: settings that are others now than in the run, such as where its partitions are; None: as they were.
+    """
+    folder, check_pts = folders.both(run, "--run")
+    found = checkpoint.load_model(check_pts)
+    config = folders.config_of(found.settings, folder, "--run")
+    given: dict[str, Any] = {name: value for name, value in changed.items() if value is not None}
+    config = replace(config, **given)
+    if not config.has_global_model:
+        raise ConfigError(f"--run: {config.model} has no global model: its clients share nothing")
+    if found.state.rounds_done == 0:
+        raise ConfigError(f"--run: expected a run with at least one round, received {folder}")
+    best = None if found.state.best is None else found.state.best.theta
+    return Trained(config, found.state.params, found.data or data_about(config), found.partitions, best)
+
+
+def load(run: Path, parts: Parts = "theta", decomposed: bool = False, best: bool = False) -> Any:
+    """The Keras model."""
+    found = read(run)
+    if best:
+        if found.best is None:
+            raise ConfigError("best: expected a run with keep_best, which keeps its best model; this one has none")
+        if decomposed or parts != "theta":
+            raise ConfigError("best: the best model is kept as a plain one; leave out parts and decomposed")
+        found = found._replace(params=Params(found.best, found.best[:0]))
+    if not decomposed:
+        return plain(found, parts)
+    if parts != "theta":
+        raise ConfigError(f"decomposed: such a model has both parts; expected parts theta, received {parts}")
+    if not found.config.decomposed:
+        raise ConfigError("decomposed: the run has one set of parameters; leave it out")
+    config, data, networks = found.config, found.data, _networks(found.config)
+    model = networks.build_network(config.arch, data.image_shape, len(data.class_names), True, config.l1_thres)
+    networks.write(model, found.params)
+    return model
+
+
+def plain(found: Trained, parts: Parts = "theta", precision: str = "float32") -> Any:
+    """The plain Keras model."""
+    theta, data = found.theta(parts), found.data
+    return _networks(found.config).plain(found.config.arch, data.image_shape, len(data.class_names), theta, precision)
+
+
+def keras_file(found: Trained) -> bytes:
+    """The whole model as the bytes of a `.keras` file."""
+    content: bytes = _networks(found.config).keras_file(plain(found))
+    return content
+
+
+def _networks(config: Config) -> Any:
+    """The module, which loads TensorFlow: that takes seconds, and some variables must be set before."""
+    own_code.check(config.arch)
+    check_keras(load_tensorflow())
+    grow_memory()
+    from fedmatch_tf.networks import build as networks
+
+    return networks
+
+
+class Predictor:
+    """The run's whole model, for batches of uint8 images, in the precision of the run's own evaluations."""
+
+    def __init__(self, found: Trained) -> None:
+        precision = found.config.precision
+        check_precision(load_tensorflow(), precision)
+        model = plain(found, precision=precision)
+        from fedmatch_tf.networks.evaluate import Evaluator
+
+        self._evaluator = Evaluator(model)
+        height, width, _ = found.data.image_shape
+        self.batch_size = max(1, PASS * 32**2 // (height * width))
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        """Probabilities float32 [n, classes] of images uint8 [n, h, w, c]."""
+        probs: np.ndarray = self._evaluator.predict(x).numpy()
+        return probs
+
+    def batches(self, num_images: int) -> list[slice]:
+        """The rows of each batch."""
+        return [slice(begin, begin + self.batch_size) for begin in range(0, num_images, self.batch_size)]

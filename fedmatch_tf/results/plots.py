@@ -1,0 +1,356 @@
+"""The report's figures, in one style: readable in print and by colour-blind people."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from fedmatch_tf.config.models import algorithm_of, learner_of
+from fedmatch_tf.results import style
+from fedmatch_tf.results.confusions import counts_by_class, read_confusion
+from fedmatch_tf.results.names import file_name
+from fedmatch_tf.results.results import Group
+from fedmatch_tf.results.style import Style
+from fedmatch_tf.results.summary import Summary, band
+from fedmatch_tf.runs.curve import isolated, with_gaps
+
+if TYPE_CHECKING:
+    from fedmatch_tf.results.measures import Calibration
+
+WIDTH = 6.4
+Drawn = tuple[str, str, Figure]  # file name, title, figure
+
+
+def task_figures(task: str, summaries: Sequence[Summary]) -> Iterator[Drawn]:
+    """Every figure that the runs of a task have data for."""
+    groups = [summary.group for summary in summaries if any(result.lines for result in summary.group.results)]
+    if not groups:
+        return
+    yield from _curves(task, groups)
+    yield from _by_labels(task, summaries)
+    yield from _labeled_acc(task, groups)
+    for group in groups:
+        yield from _of_group(group)
+    yield from _class_maps(task, groups)
+
+
+# Measure, file name, title; where all are 0, there is nothing to see.
+_MEASURES = (
+    ("test_acc", "accuracy", "Test accuracy"),
+    ("local_test_acc", "local-accuracy", "Mean test accuracy of the clients"),
+    ("confident", "confident", "Unlabelled rows that get a pseudo-label"),
+    ("pseudo_label_acc", "pseudo-labels", "Pseudo-labels that are right"),
+)
+
+
+def _curves(task: str, groups: Sequence[Group]) -> Iterator[Drawn]:
+    """Figures that have all groups of a task in one picture."""
+    styles = style.of_models([group.settings["model"] for group in groups])
+    longest = max(group.settings["num_rounds"] for group in groups)
+    for name, file, what in _MEASURES:
+        with_it = [(group, own) for group, own in zip(groups, styles) if _has(group, name)]
+        curves = [(_short(group), own, *band(group, name)) for group, own in with_it]
+        if any(any(centre) for _, _, _, centre, _ in curves):
+            title = f"{what}, {task}"
+            figure, axes = new(title)
+            for label, own, rounds, centre, width in curves:
+                if rounds:
+                    curve(axes, own, label, rounds, centre, width)
+            axes.set_ylim(0, min(axes.get_ylim()[1], 103))  # so that noise looks as small as it is
+            if longest > 1:
+                axes.set_xlim(1 - 0.02 * longest, 1.02 * longest)
+            finish(axes, "round", "%")
+            yield file_name(f"{file}-{task}"), title, figure
+    for name, file, what in (
+        ("lr", "learning-rate", "Learning rate, mean over a round's clients"),
+        ("server_lr", "learning-rate-server", "Learning rate of the server"),
+    ):
+        rates = [band(group, name) for group in groups]
+        if any(len({round(value, 9) for value in centre}) > 1 for _, centre, _ in rates):  # else a table says it
+            title = f"{what}, {task}"
+            figure, axes = new(title)
+            for group, own, (rounds, centre, _) in zip(groups, styles, rates):
+                if rounds:
+                    curve(axes, own, _short(group), rounds, [value / 100 for value in centre])
+            axes.set_yscale("log")
+            finish(axes, "round", "learning rate")
+            yield file_name(f"{file}-{task}"), title, figure
+
+
+def _has(group: Group, name: str) -> bool:
+    """Whether a measure means something for the group's model, and something else than another one."""
+    model = group.settings["model"]
+    if name == "local_test_acc":
+        return algorithm_of(model).has_global_model  # else it is test_acc
+    return name == "test_acc" or "confidence" not in learner_of(model).ignores  # of pseudo-labels
+
+
+def _by_labels(task: str, summaries: Sequence[Summary]) -> Iterator[Drawn]:
+    """Final accuracy over the number of labels per class, where runs differ in it."""
+    lines: dict[str, list[tuple[int, float]]] = {}
+    for summary in summaries:
+        about = summary.group.settings
+        if summary.final is not None:
+            name = about["model"] + (" without decomposition" if about["no_decomposition"] else "")
+            name += " (shipped record)" if summary.group.shipped else ""
+            lines.setdefault(name, []).append((about["labels_per_class"], summary.final.value))
+    if any(len({labels for labels, _ in points}) > 1 for points in lines.values()):
+        title = f"Final accuracy by labels per class, {task}"
+        figure, axes = new(title)
+        styles = style.of_models([name.split()[0] for name in lines])
+        for own, (name, points) in zip(styles, lines.items()):
+            labels, values = zip(*sorted(points))
+            curve(axes, own, name, labels, values, joined=True)
+        axes.set_ylim(bottom=0)
+        finish(axes, "labels per class", "%")
+        yield file_name(f"labels-{task}"), title, figure
+
+
+def _labeled_acc(task: str, groups: Sequence[Group]) -> Iterator[Drawn]:
+    """Accuracy on labelled data after every gradient step: the first run of each group that has measured it."""
+    title = f"Accuracy on labelled data after every training step, {task}"
+    figure, axes = new(title)
+    styles = style.of_models([group.settings["model"] for group in groups])
+    number = 0
+    for group, own in zip(groups, styles):
+        lines = next(result.lines for result in group.results if result.lines)
+        rounds, values = [], []
+        for line in lines:
+            steps = line.get("labeled_acc", {}).get("steps", ())
+            rounds += [line["round"] + (step + 1) / len(steps) for step in range(len(steps))]
+            values += [100 * value for value in steps]
+        if rounds:
+            curve(axes, own, _short(group), rounds, values)
+            number += 1
+    if number:
+        for drawn in axes.get_lines():
+            drawn.set(
+                linewidth=0.8, linestyle="-", marker=""
+            )  # dashes can't be told apart on lines that move this much
+        axes.set_ylim(bottom=0)
+        finish(axes, "round", "%")
+        yield file_name(f"labeled-acc-{task}"), title, figure
+
+
+def _of_group(group: Group) -> Iterator[Drawn]:
+    """Figures of one group: costs by part, and of its first run: helpers, classes, confusion, ablations."""
+    name = file_name(group.label)
+    lines = next(result.lines for result in group.results if result.lines)
+    if len({line[way]["sum"] for line in lines for way in ("s2c", "c2s")}) > 1:  # not one figure by definition
+        yield f"cost-{name}", f"Communication cost by part, {group.label}", _costs(group)
+    if any("test_acc_sigma" in line for line in lines):
+        yield f"parts-{name}", f"sigma only and psi only, {group.label}", _parts(group)
+    helped = _helpers_matrix(lines)
+    if helped is not None:
+        title = f"Who helps whom, {group.label}"
+        yield f"helpers-{name}", title, matrix(title, helped, "helper", "client", "times")
+    read = [(read_confusion(result.confusion), result.settings["seed"]) for result in group.results]
+    tested, seed = next((each for each in read if each[0] is not None), (None, 0))
+    if tested is not None:
+        title = f"Confusion matrix of the final global model, {group.label}"
+        title += f", seed {seed}" if len(group.results) > 1 else ""
+        yield f"confusion-{name}", title, confusion(title, tested.matrix, tested.class_names, "test examples")
+
+
+def _class_maps(task: str, groups: Sequence[Group]) -> Iterator[Drawn]:
+    """Who holds what: one map for all runs that share a partition."""
+    maps: dict[bytes, tuple[str, np.ndarray, list[str]]] = {}
+    for group in groups:
+        for result in group.results:
+            found = counts_by_class(result.partition, "unlabeled")
+            if found is not None:
+                maps.setdefault(found[0].tobytes(), (f"seed {result.settings['seed']}", *found))
+    for number, (seed, counts, names) in enumerate(maps.values()):
+        title = f"Unlabelled examples by client and class, {task}" + (f", {seed}" if len(maps) > 1 else "")
+        file = file_name(f"classes-{task}") + (f"-{number + 1}" if len(maps) > 1 else "")
+        yield file, title, matrix(title, counts, "class", "client", "examples", names)
+        if number == MOST_MAPS - 1:
+            return
+
+
+MOST_MAPS = 3  # of partitions that differ in their seed alone, or in another setting
+
+
+def new(title: str, height: float = 3.8) -> tuple[Figure, Axes]:
+    """A figure with one picture."""
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    axes = figure.subplots()
+    axes.set_title(textwrap.fill(_plain(title, MOST_OF_TITLE), 72), loc="left", fontsize=10)
+    return figure, axes
+
+
+def panels(title: str, names: Sequence[str]) -> tuple[Figure, list[Axes]]:
+    """A figure with a picture per name, side by side; of one, the title is enough."""
+    if len(names) == 1:
+        figure, axes = new(title)
+        return figure, [axes]
+    figure = Figure(figsize=(WIDTH * 0.8 * len(names), 3.8), layout="constrained")
+    pictures = figure.subplots(1, len(names), sharey=True)
+    for axes, name in zip(pictures, names):
+        axes.set_title(_plain(name), loc="left", fontsize=9)
+    figure.suptitle(textwrap.fill(_plain(title, MOST_OF_TITLE), 100), x=0.01, ha="left", fontsize=10)
+    return figure, list(pictures)
+
+
+MOST_OF_TITLE = 280  # characters: four lines
+
+
+def _plain(text: str, most: int = 100) -> str:
+    """The text at a length that fits, dollar signs as they are: no mathematics in names."""
+    return (text if len(text) <= most else f"{text[: most - 3]}...").replace("$", r"\$")
+
+
+def curve(
+    axes: Axes,
+    look: Style,
+    label: str,
+    rounds: Sequence[float],
+    centre: Sequence[float],
+    width: Sequence[float] = (),
+    joined: bool = False,
+) -> None:
+    """A line in a band of the given width; unless joined, with gaps where rounds have no value."""
+    x, y = (np.array(rounds, float), np.array(centre, float)) if joined else with_gaps(rounds, centre)
+    every = max(1, len(x) // 12)
+    line = {"color": look.colour, "ls": look.dash, "lw": 1.6, "marker": look.marker, "ms": 6, "markevery": every}
+    axes.plot(x, y, label=_plain(label), **line)
+    alone = isolated(y)
+    axes.plot(x[alone], y[alone], color=look.colour, ls="", marker=look.marker or "_", ms=6, mew=1.6)
+    if any(width):
+        half = np.array(width, float) if joined else with_gaps(rounds, width)[1]
+        axes.fill_between(x, y - half, y + half, color=look.colour, alpha=0.18, lw=0)
+
+
+def marker(axes: Axes, x: float, y: float, colour: str, hollow: bool = False) -> None:
+    """A diamond: a value that is no curve's."""
+    axes.plot([x], [y], color=colour, ls="", marker="D", ms=5, mfc="white" if hollow else colour)
+
+
+def finish(axes: Axes, x: str, y: str, legend: bool = True) -> None:
+    """Axes, grid and legend in the house's style."""
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
+    figure = axes.get_figure()
+    assert figure is not None
+    count = len(axes.get_legend_handles_labels()[0])
+    longest = max((len(text) for text in axes.get_legend_handles_labels()[1]), default=0)
+    crowded = count > 6 or (longest > 45 and count > 1)
+    if legend and crowded and len(figure.axes) == 1:  # beside the picture, which becomes wider for it
+        figure.set_size_inches(1.6 * WIDTH, max(3.8, 0.22 * count))
+        axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1.0))
+    elif legend:
+        axes.legend(fontsize=8, frameon=False)
+
+
+def _short(group: Group) -> str:
+    return group.label.split(": ", 1)[1] + ("" if group.finished else " (partial)")
+
+
+def _costs(group: Group) -> Figure:
+    figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
+    both = figure.subplots(1, 2, sharey=True)
+    for axes, way, title in zip(both, ("s2c", "c2s"), ("server to client", "client to server")):
+        for number, part in enumerate(("sum", "sigma", "psi", "helpers")):
+            rounds, centre, width = band(group, way, part)
+            if part in ("sum", "sigma") or any(centre):
+                curve(axes, style.numbered(number), part, rounds, centre, width)
+        axes.set_title(title, fontsize=9)
+        axes.set_ylim(bottom=0)
+        finish(axes, "round", "% of one parameter set" if way == "s2c" else "", legend=way == "s2c")
+    figure.suptitle(
+        textwrap.fill(_plain(f"Communication cost, {group.label}", MOST_OF_TITLE), 80), x=0.01, ha="left", fontsize=10
+    )
+    return figure
+
+
+def _parts(group: Group) -> Figure:
+    figure, axes = new(f"The global model and its parts, {group.label}")
+    names = (("test_acc", "sigma + psi"), ("test_acc_sigma", "sigma only"), ("test_acc_psi", "psi only"))
+    for number, (name, label) in enumerate(names):
+        curve(axes, style.numbered(number), label, *band(group, name))
+    axes.set_ylim(bottom=0)
+    finish(axes, "round", "test accuracy, %")
+    return figure
+
+
+def _helpers_matrix(lines: Sequence[Mapping[str, Any]]) -> np.ndarray | None:
+    """Times that each client (row) was helped by each other (column)."""
+    pairs = [(int(client), helper) for line in lines for client, chosen in line["helpers"].items() for helper in chosen]
+    size = max((max(pair) for pair in pairs), default=-1) + 1
+    if not 0 < size <= 10_000:
+        return None
+    counts = np.zeros((size, size), int)
+    for client, helper in pairs:
+        counts[client, helper] += 1
+    return counts
+
+
+def matrix(title: str, values: np.ndarray, x: str, y: str, what: str, names: Sequence[str] | None = None) -> Figure:
+    """Counts as colours, with their figures where there is room."""
+    figure, axes = new(title, height=5.0)
+    image = axes.imshow(
+        values, cmap="cividis", vmin=0, aspect="auto" if values.shape[0] != values.shape[1] else "equal"
+    )
+    figure.colorbar(image, ax=axes, label=what, shrink=0.8, ticks=MaxNLocator(integer=True, min_n_ticks=1))
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    if names is not None and len(names) <= MOST_NAMES:
+        axes.set_xticks(range(len(names)), [_plain(name) for name in names], rotation=45, ha="right", fontsize=8)
+        if values.shape[0] == len(names):
+            axes.set_yticks(range(len(names)), [_plain(name) for name in names], fontsize=8)
+    if values.size <= 225:
+        for row, column in np.ndindex(values.shape):
+            value = values[row, column]
+            colour = readable_on(np.asarray(image.to_rgba(value))[:3].tolist())
+            axes.text(column, row, f"{value}", ha="center", va="center", fontsize=7, color=colour)
+    return figure
+
+
+def readable_on(background: Sequence[float]) -> str:
+    """Black or white, whichever stands out more (W3C's contrast ratio) on this red, green and blue."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in map(float, background)]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return "black" if (luminance + 0.05) / 0.05 > 1.05 / (luminance + 0.05) else "white"
+
+
+def reliability(calibration: Calibration) -> Figure:
+    """Share of predictions that are right by their confidence, over how many there are of each."""
+    figure = Figure(figsize=(WIDTH, 5.0), layout="constrained")
+    axes, below = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
+    left, width = calibration.edges[:-1], np.diff(calibration.edges)
+    filled = calibration.counts > 0
+    axes.plot((0, 100), (0, 100), color="grey", ls="--", lw=1.0, label="calibrated")
+    bars = {"align": "edge", "edgecolor": "white", "color": style.COLOURS[3]}
+    axes.bar(100 * left[filled], 100 * calibration.accuracy[filled], 100 * width[filled], label="predictions", **bars)
+    confidence, accuracy = 100 * calibration.confidence[filled], 100 * calibration.accuracy[filled]
+    axes.plot(confidence, accuracy, "o", ms=4, color=style.COLOURS[0], label="at the bin's mean confidence")
+    axes.set_title(f"Expected calibration error {100 * calibration.error:.2f} %", loc="left", fontsize=10)
+    below.bar(100 * left, calibration.counts, 100 * width, **bars)
+    finish(axes, "", "right, %")
+    finish(below, "confidence, %", "images", legend=False)
+    axes.set(xlim=(0, 100), ylim=(0, 100))
+    return figure
+
+
+MOST_NAMES = 50  # classes that can be read
+
+
+def confusion(title: str, values: np.ndarray, names: Sequence[str], what: str) -> Figure:
+    """A confusion matrix; of many classes, those with the most mistakes, predicted as each other."""
+    if len(names) > MOST_NAMES:
+        wrong = values.sum(axis=0) + values.sum(axis=1) - 2 * np.diag(values)
+        chosen = np.sort(np.argsort(-wrong, kind="stable")[:MOST_NAMES])
+        title = f"{title}: the {MOST_NAMES} of {len(names):,} classes with the most mistakes"
+        values, names = values[np.ix_(chosen, chosen)], [names[number] for number in chosen]
+    return matrix(title, values, "predicted", "truth", what, names)

@@ -1,0 +1,194 @@
+"""The tables of a report: accuracy beside the paper's, costs, accuracy by class, runs, rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedmatch_tf.config import Config
+from fedmatch_tf.results.confusions import Confusion
+from fedmatch_tf.results.field import published, unlike_profile
+from fedmatch_tf.results.names import file_name
+from fedmatch_tf.results.results import Result
+from fedmatch_tf.results.summary import Mean, Summary
+from fedmatch_tf.results.tables import Cell, Missing, Table, Value, as_csv, table_of, value
+
+
+def summary_table(summaries: Sequence[Summary]) -> Table:
+    """What was run, and what it reached, of all tasks."""
+    rows: list[dict[str, Cell]] = []
+    for summary in summaries:
+        group = summary.group
+        task, model = group.label.split(": ", 1)
+        about = Config(**group.settings)
+        rows.append(
+            {
+                "task": task,
+                "model": model,
+                "network": about.arch,
+                "profile": about.profile,
+                "clients": _whole(about.num_clients),
+                "fraction": Value(about.frac_clients),
+                "rounds": _whole(about.num_rounds),
+                "seeds": _whole(len(group.finished)),
+                "not finished": _whole(len(group.unfinished)) if group.unfinished else "",
+                "final acc. (%)": value(summary.final),
+                **_beside_the_paper(summary),
+            }
+        )
+    return table_of("accuracy", "Summary", rows)
+
+
+def _beside_the_paper(summary: Summary) -> dict[str, Cell]:
+    """The paper's value; a difference only of runs that have its settings and rounds."""
+    paper, difference = summary.paper, summary.difference
+    told: Cell = "" if paper is None else Missing("other settings" if summary.other_settings else "not finished")
+    return {
+        "paper acc. (%)": "" if paper is None else value(Mean(paper.accuracy, paper.deviation)),
+        "difference": told if difference is None else Value(difference, sign=True),
+    }
+
+
+def _whole(number: int) -> Value:
+    return Value(number, digits=0)
+
+
+def accuracy_table(task: str, summaries: Sequence[Summary]) -> Table:
+    """Every accuracy of a task's models, and what of their settings is not the paper's."""
+    rows: list[dict[str, Cell]] = [
+        {
+            "model": summary.group.label.split(": ", 1)[1],
+            "final acc. (%)": value(summary.final),
+            "highest acc., chosen on test data (%)": value(summary.best),
+            "acc. at the lowest validation loss (%)": value(summary.validated),
+            "mean of the clients (%)": value(summary.local),
+            "macro-F1 (%)": value(summary.macro_f1),
+            **_beside_the_paper(summary),
+            "the paper's is": "the mean of the clients" if summary.paper and summary.paper.local else "",
+            "published (%)": _published(settings),
+            "note": _note(summary.confusions),
+            "settings that are not the paper's": summary.other_settings if summary.paper else "",
+            "differs from their profile here": unlike_profile(Config(**settings)) if published(settings) else "",
+        }
+        for summary, settings in ((each, each.group.settings) for each in summaries)
+    ]
+    return table_of(f"accuracy-{file_name(task)}", "Accuracy", rows)
+
+
+def _note(confusions: Sequence[Confusion]) -> str:
+    """Of models that predict one class only, whatever they see."""
+    found = [confusion.only_class for confusion in confusions if confusion.only_class is not None]
+    return f"predicts {', '.join(dict.fromkeys(found))} for every image" if found else ""
+
+
+def costs_table(task: str, summaries: Sequence[Summary]) -> Table:
+    """What a client receives and sends per round, in per cent of one parameter set and in MB; and time."""
+    rows: list[dict[str, Cell]] = []
+    for summary in summaries:
+        paper = summary.paper
+        rows.append(
+            {
+                "model": summary.group.label.split(": ", 1)[1],
+                "S2C (%)": value(summary.s2c, 100, 0),
+                "S2C without first visits (%)": value(summary.s2c_returning, 100, 0),
+                "C2S (%)": value(summary.c2s, 100, 0),
+                "paper S2C (%)": "" if paper is None or paper.s2c is None else Value(100 * paper.s2c, digits=0),
+                "paper C2S (%)": "" if paper is None or paper.c2s is None else Value(100 * paper.c2s, digits=0),
+                "MB per client and round": value(summary.megabytes, 1, 1),
+                "MB counted in full": value(summary.full_megabytes, 1, 1),
+                "time (min)": value(summary.minutes, 1, 1),
+            }
+        )
+    return table_of(f"costs-{file_name(task)}", "Communication per client and round, and time", rows)
+
+
+def classes_table(task: str, summaries: Sequence[Summary]) -> Table | None:
+    """Accuracy of each class; None if no final model was tested by class, or models differ in their classes."""
+    tested = [summary for summary in summaries if summary.confusions]
+    names = [confusion.class_names for summary in tested for confusion in summary.confusions]
+    if not names or any(each != names[0] for each in names):
+        return None
+    columns = {f"{summary.group.label.split(': ', 1)[1]} (%)": _mean_recall(summary.confusions) for summary in tested}
+    counts = np.mean([each.matrix.sum(axis=1) for summary in tested for each in summary.confusions], axis=0)
+    rows: list[dict[str, Cell]] = [
+        {
+            "class": name,
+            "images": Value(float(counts[number]), digits=0),
+            **{key: each[number] for key, each in columns.items()},
+        }
+        for number, name in enumerate(names[0])
+    ]
+    return table_of(f"classes-{file_name(task)}", "Accuracy by class, final global model", rows)
+
+
+def _mean_recall(confusions: Sequence[Confusion]) -> list[Cell]:
+    """Of each class, in per cent."""
+    values = 100 * np.stack([confusion.recall for confusion in confusions])
+    deviations = values.std(axis=0, ddof=1) if len(values) > 1 else [None] * values.shape[1]
+    return [
+        Value(float(centre), None if width is None else float(width), 1)
+        for centre, width in zip(values.mean(axis=0), deviations)
+    ]
+
+
+def _published(settings: Mapping[str, Any]) -> str:
+    """What papers of the field report for this model in this setting; if they don't have it, for others."""
+    found = published(settings)
+    own = [each for each in found if each.model == settings["model"]]
+    others = [f"{each.model} {each.accuracy:g} ({each.where})" for each in found]
+    return ", ".join([f"{each.accuracy:g} ({each.where})" for each in own] or others)
+
+
+def runs_table(results: Sequence[Result]) -> Table:
+    """Every run and its state."""
+    rows: list[dict[str, Cell]] = [
+        {
+            "run": result.name,
+            "state": result.state,
+            "remark": "; ".join(filter(None, ["shipped record" if result.shipped else "", result.remark])),
+            "seed": str(result.settings.get("seed", "")),
+            "rounds": _whole(len(result.lines)),
+            "last acc. (%)": Value(100 * result.lines[-1]["test_acc"]) if result.lines else "",
+        }
+        for result in results
+    ]
+    return table_of("runs", "Runs", rows)
+
+
+_ABOUT = ("task", "model", "arch", "profile", "seed")
+
+
+def rounds_csv(results: Sequence[Result]) -> str:
+    """One row per run and round, flat, for pandas and R."""
+    rows = [
+        {
+            "run": result.name,
+            "state": result.state,
+            "shipped": str(result.shipped).lower(),
+            **{name: result.settings[name] for name in _ABOUT},
+            **flat(line),
+        }
+        for result in results
+        for line in result.lines
+    ]
+    names = list(dict.fromkeys(name for row in rows for name in row if name not in ("helpers", "labeled_acc.steps")))
+    return as_csv([names, *([_plain(row.get(name)) for name in names] for row in rows)])
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, list):
+        return " ".join(str(each) for each in value)
+    return "" if value is None else str(value)
+
+
+def flat(line: Mapping[str, Any]) -> dict[str, Any]:
+    """A round's object with a column for each part of a cost: `s2c.sum`."""
+    found: dict[str, Any] = {}
+    for name, content in line.items():
+        if isinstance(content, dict) and name != "helpers":
+            found.update({f"{name}.{part}": each for part, each in content.items()})
+        else:
+            found[name] = content
+    return found

@@ -1,1 +1,0 @@
-"""A trained model in use: loaded, evaluated, predicting, exported."""

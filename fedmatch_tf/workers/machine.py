@@ -1,0 +1,39 @@
+"""How many workers with how many threads this machine gets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import joblib
+
+from fedmatch_tf.config import Config, ConfigError
+
+
+def fill_in(config: Config, cores: int | None = None) -> Config:
+    """The config with its workers and threads decided, so that they are on record. Each id has `clients_per_gpu`.
+
+    Only the workers of a Ray cluster are left open: it is the cluster that decides on them (workers/choose.py).
+
+    Args:
+        cores: those this process may use (affinity and container limits counted), unless given.
+    """
+    cores = cores or joblib.cpu_count()
+    on_gpus = len(config.gpu_of_workers)
+    if config.backend == "inline" and max(config.workers or 1, on_gpus) > 1:
+        raise ConfigError("--backend: inline is this one process; use --backend process for several workers or GPUs")
+    if config.gpu is not None:
+        if config.workers not in (None, on_gpus):
+            raise ConfigError(
+                f"--workers: with --gpu there are as many as ids x --clients-per-gpu: expected {on_gpus} or none, "
+                f"received {config.workers}"
+            )
+        workers: int | None = on_gpus
+    elif config.backend == "ray" and config.ray_address:
+        workers = config.workers
+    elif config.backend == "inline":
+        workers = 1
+    else:
+        workers = config.workers or max(1, min(config.clients_per_round, cores // (config.threads_per_worker or 1)))
+    # A result may depend on the threads, so they depend on the machine and the task, never on workers or backend.
+    threads = config.threads_per_worker or max(1, cores // config.clients_per_round)
+    return replace(config, workers=workers, threads_per_worker=threads)

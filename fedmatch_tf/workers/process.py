@@ -1,0 +1,243 @@
+"""Tasks in worker processes of this machine.
+
+Every worker is a spawned process with its own environment, set before it loads anything; it ends with this process.
+Tasks and results go through shared memory. A worker that is to be replaced is killed, and another one spawned.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import multiprocessing
+import os
+import resource
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from multiprocessing import connection, resource_tracker
+from typing import Any
+
+from fedmatch_tf.workers import sharing, temporary
+from fedmatch_tf.workers.environment import keep_memory
+from fedmatch_tf.workers.failure import Failure
+from fedmatch_tf.workers.pool import Done, Pool, Ready, Slot
+
+_LONGEST_WAIT = 3600.0  # seconds in one go: the system can't wait for weeks, but it can be asked again
+_GRACE = 10.0  # seconds that a process which is ending may take for it
+_SPAWN = multiprocessing.get_context("spawn")
+
+
+class _Slot(Slot):
+    """A place with a process in it."""
+
+    def __init__(self, number: int, environment: Mapping[str, str]) -> None:
+        super().__init__(number)
+        self.environment = environment
+        self.process: Any = None
+        self.connection: Any = None
+
+
+class ProcessBackend(Pool[_Slot]):
+    """A worker process for every environment given.
+
+    Args:
+        make_worker: makes a worker, an object with `run(task)`, in its process; it is pickled to get there.
+        environments: variables to set in each process before anything else is loaded there.
+        timeout: seconds that a task, or a worker's start, may take.
+        tries: how often a task is tried.
+        note: is told of every fault.
+    """
+
+    def __init__(
+        self,
+        make_worker: Callable[[], Any],
+        environments: Sequence[Mapping[str, str]],
+        timeout: float,
+        tries: int,
+        note: Callable[[str], None],
+    ) -> None:
+        super().__init__([_Slot(number, given) for number, given in enumerate(environments)], tries, note)
+        self._make_worker, self._timeout = make_worker, timeout
+        self._packer, self._receiver = sharing.Packer(), sharing.Receiver()
+        self._temporary, self._stack = "", ExitStack()
+
+    def __enter__(self) -> ProcessBackend:
+        _allow_descriptors()
+        self._temporary = self._stack.enter_context(temporary.new_folder())
+        try:
+            for slot in self._slots:
+                self._start(slot)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        for slot in self._slots:
+            self._stop(slot)
+        self._stack.close()
+
+    def _start(self, slot: _Slot) -> None:
+        """A new process in the slot. Ctrl-C is for this process alone: the worker is born with it blocked."""
+        resource_tracker.ensure_running()
+        environment = {**slot.environment, "TMPDIR": self._temporary}  # TensorFlow's files, which it can't remove
+        slot.connection, theirs = _SPAWN.Pipe()
+        slot.process = _SPAWN.Process(
+            target=_serve,
+            args=(theirs, environment, self._make_worker),
+            name=f"fedmatch-worker-{slot.number}",
+            daemon=True,
+        )
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            with _undisturbed():  # one that is half started would complain
+                slot.process.start()
+        finally:
+            theirs.close()
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        slot.ready, slot.deadline = False, time.monotonic() + self._timeout
+
+    def _give(self, slot: _Slot, packed: list[sharing.Part]) -> bool:
+        try:
+            sharing.send(slot.connection, packed)
+        except OSError:
+            return False
+        slot.deadline = time.monotonic() + self._timeout
+        return True
+
+    def _answers(self) -> Iterator[tuple[_Slot, Done | Ready | Failure]]:
+        for slot in self._wait():
+            yield slot, self._answer(slot)
+
+    def _wait(self) -> list[_Slot]:
+        """Slots with an answer, a dead process or a task that takes too long."""
+        for slot in self._slots:
+            if slot.process is None:
+                self._start(slot)
+        deadlines = [slot.deadline for slot in self._slots if not slot.idle]
+        patience = min(_LONGEST_WAIT, max(0.0, min(deadlines) - time.monotonic())) if deadlines else None
+        handles = {slot.connection: slot for slot in self._slots}
+        handles.update({slot.process.sentinel: slot for slot in self._slots})
+        ready = {handles[handle].number for handle in connection.wait(list(handles), patience)}
+        now = time.monotonic()
+        late = {slot.number for slot in self._slots if not slot.idle and slot.deadline <= now}
+        return [slot for slot in self._slots if slot.number in ready | late]
+
+    def _answer(self, slot: _Slot) -> Done | Ready | Failure:
+        """What the worker said, or what has become of it."""
+        if connection.wait([slot.process.sentinel], 0):
+            slot.process.join(_GRACE)  # it is ending; what it has said is in the pipe
+        if not slot.connection.poll():
+            return Failure("TimeoutError", f"no answer for {self._timeout:g} seconds (--task-timeout)", "")
+        try:
+            return self._receiver.receive(slot.connection)  # type: ignore[no-any-return]
+        except (EOFError, OSError):
+            slot.process.join(_GRACE)
+            return Failure("WorkerDied", _cause_of_death(slot.process.exitcode), "")
+
+    def _stop(self, slot: _Slot) -> None:
+        """It has nothing to put in order, so it is killed."""
+        if slot.process is not None and slot.process.pid is not None:
+            slot.process.kill()
+            slot.process.join(_GRACE)  # the system ends it as soon as it can
+            self._packer.renew()
+        if slot.connection is not None:
+            slot.connection.close()
+        slot.process, slot.connection, slot.ready = None, None, False
+
+    def _pack(self, task: Any) -> list[sharing.Part]:
+        return self._packer.pack(task)
+
+    def _drop(self, packed: list[sharing.Part]) -> None:
+        self._packer.drop(packed)
+
+    def _forget(self) -> None:
+        self._packer.forget()
+
+
+def _allow_descriptors() -> None:
+    """As many as the system lets us have: every large array that came from a worker holds one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _cause_of_death(exit_code: int | None) -> str:
+    if exit_code is None:
+        return "closed its pipe"
+    if exit_code >= 0:
+        return f"ended with exit code {exit_code}"
+    name = signal.Signals(-exit_code).name
+    return f"was killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Signals to end are heard at the end of it."""
+    heard: list[int] = []
+    in_main = threading.current_thread() is threading.main_thread()  # others have no say in signals
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if in_main else ()
+    before = {number: signal.getsignal(number) for number in numbers}
+    ours = {number: handler for number, handler in before.items() if callable(handler)}
+    for number in ours:
+        signal.signal(number, lambda number, _: heard.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in ours.items():
+            signal.signal(number, handler)
+    if heard:
+        signal.raise_signal(heard[0])
+
+
+def _serve(pipe: connection.Connection, environment: Mapping[str, str], make_worker: Callable[[], Any]) -> None:
+    """A worker's life: start, then a result for every task, until the pipe ends."""
+    os.environ.update(environment)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    faulthandler.enable()
+    keep_memory()
+    _end_with_parent()
+    packer, receiver = sharing.Packer(), sharing.Receiver()
+
+    def say(answer: Any) -> None:
+        sharing.send(pipe, packer.pack(answer))
+        packer.forget()
+
+    try:
+        worker = make_worker()
+    except Exception as error:
+        say(Failure.of(error))
+        return
+    say(Ready())
+    while True:
+        try:
+            task = receiver.receive(pipe)
+        except EOFError:
+            return
+        try:
+            answer: Any = Done(worker.run(task))
+        except Exception as error:
+            answer = Failure.of(error)
+        del task
+        say(answer)
+        del answer
+
+
+def _end_with_parent() -> None:
+    """Whatever this worker is doing, even if it is stopped or stuck, it ends when its parent does."""
+    parent = multiprocessing.parent_process()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if parent is not None:  # elsewhere, and if the parent has died before that call
+        threading.Thread(target=_exit_after, args=(parent,), daemon=True).start()
+
+
+def _exit_after(parent: Any) -> None:
+    parent.join()
+    os._exit(1)
+
+
+_PR_SET_PDEATHSIG = 1  # from Linux' sys/prctl.h

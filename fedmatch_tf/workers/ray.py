@@ -1,0 +1,281 @@
+"""Tasks in actors of a Ray cluster (cluster.py).
+
+Ray places the actors, one for each GPU or so many CPUs; it starts a dead one again, on another node if its own is lost;
+and it carries the weights: an array that several tasks need is stored once and reaches a node once. A task whose actor
+died is not left to wait for that actor's return, for which there may be no room: whoever is idle takes it (pool.py).
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+from ray.exceptions import RayActorError, RayError
+
+from fedmatch_tf.base import untrusted
+from fedmatch_tf.base.errors import DataError
+from fedmatch_tf.config import Config, ConfigError
+from fedmatch_tf.data.loader import open_partitions
+from fedmatch_tf.data.manifest import fingerprint
+from fedmatch_tf.federation.tasks import TrainingError
+from fedmatch_tf.workers import cluster, sharing, temporary
+from fedmatch_tf.workers.environment import worker_variables
+from fedmatch_tf.workers.failure import Failure
+from fedmatch_tf.workers.pool import Done, Pool, Ready, Slot
+
+MakeWorker = Callable[..., Any]
+_CARRIED = ("TF_", "XLA_", "FEDMATCH_")  # variables of the command that its workers have, wherever they are
+_SLICE = 0.2  # seconds to wait in one go: Ctrl-C is heard in between
+_NOTICE = 30.0  # seconds without a worker before the user is told why nothing happens
+
+
+def num_workers(config: Config) -> int:
+    """How many workers the cluster that is running has room for, as far as the run has use for them."""
+    threads = config.threads_per_worker or 1
+    with cluster.connected(config):
+        room = cluster.room(threads, cluster.workers_per_gpu(config))
+        cpus = [int(node.get("CPU", 0)) for node in cluster.resources()]
+    if not room:
+        raise ConfigError(
+            f"--threads-per-worker: expected a GPU, or no more threads than a node has CPUs; {threads} are wanted (if "
+            f"not given: this machine's cores / clients per round), the nodes have {', '.join(map(str, cpus))} CPUs"
+        )
+    return min(room, config.clients_per_round)
+
+
+class RayBackend(Pool["_Slot"]):
+    """Actors with workers in them, as many as the config says.
+
+    Args:
+        config: with its workers and threads decided.
+        worker: makes a worker from a config, in the actor's process; given the partitions if those are shipped.
+        note: is told of every fault.
+    """
+
+    def __init__(self, config: Config, worker: MakeWorker, note: Callable[[str], None]) -> None:
+        super().__init__([_Slot(number) for number in range(config.workers or 1)], config.task_tries, note)
+        self._config, self._worker = config, worker
+        self._stored = sharing.Recent(lambda buffer: ray.put(np.frombuffer(buffer.raw(), np.uint8)))
+        self._connection = ExitStack()
+        self._folder = ""  # on every node
+        self._cut_off = False
+        self._make: Callable[[], Any] | None = None  # holds what is shipped
+        self._no_room_since: float | None = None
+
+    def __enter__(self) -> RayBackend:
+        with ExitStack() as stack:
+            self._folder = stack.enter_context(cluster.connected(self._config))
+            on_gpus = bool(ray.cluster_resources().get("GPU"))
+            threads, sharing_gpu = self._config.threads_per_worker or 1, cluster.workers_per_gpu(self._config)
+            needs = {"num_cpus": 0, "num_gpus": 1 / sharing_gpu} if on_gpus else {"num_cpus": threads}
+            actors = ray.remote(_Actor).options(max_restarts=-1, **needs)
+            self._make = self._make_worker()
+            for slot in self._slots:
+                slot.actor = actors.remote(_variables(on_gpus, os.environ), self._folder)
+                self._greet(slot)
+            if self._config.ray_address:
+                gpu = "a GPU" if sharing_gpu == 1 else f"1/{sharing_gpu} of a GPU"
+                each = gpu if on_gpus else f"{threads} CPU{'s' if threads > 1 else ''}"
+                num_nodes, room = len(cluster.resources()), cluster.room(threads, sharing_gpu)
+                limit = f", of which {room} have room" if room < len(self._slots) else ""
+                self._note(f"Ray cluster of {num_nodes} nodes: {len(self._slots)} workers with {each} each{limit}")
+            self._connection = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        if self._cut_off:  # Ray would end this process in the middle of a call
+            return
+        with self._connection, suppress(RayError, ConnectionError):
+            for slot in self._slots:
+                ray.kill(slot.actor)
+            if self._config.ray_address:
+                cluster.remove_everywhere(self._folder)
+
+    def map(self, tasks: Iterable[Any]) -> Iterator[Any]:
+        """The results, each as soon as it is there."""
+        try:
+            yield from super().map(tasks)
+        except (RayError, ConnectionError) as error:
+            self._cut_off = True
+            raise TrainingError(
+                f"the run lost its Ray cluster ({type(error).__name__}: {error}). `ray status` says whether this "
+                f"machine's node is there"
+            ) from error
+
+    def _make_worker(self) -> Callable[[], Any]:
+        """What makes a worker wherever it is started, with the run's data."""
+        config = self._config
+        if config.ray_data == "shared":
+            return partial(_make_with_shared_data, self._worker, config, fingerprint(config.partition_folder))
+        partitions = open_partitions(Path(config.dataset_path), config.task)
+        given = [Path(path) for path in (config.init_weights, config.probe_image) if path]
+        paths = [*partitions.folder.glob("*.npy"), *given]
+        shipped = _Shipped({str(path): ray.put(untrusted.read_bytes(path)) for path in paths})
+        return partial(self._worker, config, partitions=replace(partitions, read=shipped))
+
+    def _greet(self, slot: _Slot) -> None:
+        """Asks for an answer as soon as the actor has a place, however often Ray must find it another one."""
+        slot.call, slot.step = slot.actor.hello.options(max_task_retries=-1).remote(), "hello"
+        slot.ready, slot.deadline = False, float("inf")
+
+    def _pack(self, task: Any) -> tuple[bytes, list[Any]]:
+        body, arrays = sharing.split(task)
+        return body, [self._stored.get(array) for array in arrays]
+
+    def _give(self, slot: _Slot, packed: tuple[bytes, list[Any]]) -> bool:
+        body, arrays = packed
+        slot.call, slot.step = slot.actor.run.remote(body, *arrays), "run"
+        slot.deadline = time.monotonic() + self._config.task_timeout
+        return True
+
+    def _answers(self) -> Iterator[tuple[_Slot, Done | Ready | Failure]]:
+        calls = {slot.call: slot for slot in self._slots if slot.call is not None}
+        patience = min(slot.deadline for slot in calls.values()) - time.monotonic()
+        done, _ = ray.wait(list(calls), timeout=max(0.0, min(patience, _SLICE)))
+        self._tell_if_no_room(patience == float("inf") and not done)
+        for call in done:
+            answer = self._answer(calls[call])
+            if answer is not None:
+                yield calls[call], answer
+        now = time.monotonic()
+        for slot in calls.values():
+            if slot.call is not None and slot.deadline <= now and not ray.wait([slot.call], timeout=0)[0]:
+                slot.call = None
+                text = f"no answer for {self._config.task_timeout:g} seconds (--task-timeout)"
+                yield slot, Failure("TimeoutError", text, "")
+
+    def _tell_if_no_room(self, waiting: bool) -> None:
+        now = time.monotonic()
+        if not waiting:
+            self._no_room_since = None
+        elif self._no_room_since is None:
+            self._no_room_since = now
+        elif now > self._no_room_since + _NOTICE:
+            self._no_room_since = float("inf")
+            self._note("Waiting for a worker: the cluster has no room for one yet; `ray status` says what it has")
+
+    def _answer(self, slot: _Slot) -> Done | Ready | Failure | None:
+        """What the call gave; None if it was only a step on the way to being ready."""
+        call, slot.call = slot.call, None
+        try:
+            answer = ray.get(call)
+        except RayActorError as error:
+            slot.lost = True
+            return Failure("WorkerDied", _cause_of_death(error), "")
+        except RayError as error:
+            return Failure.of(error)
+        if slot.step != "hello":
+            return answer  # type: ignore[no-any-return]
+        if answer == slot.killed:  # not dead yet
+            time.sleep(0.05)
+            self._greet(slot)
+            return None
+        if slot.lost:
+            self._note(f"Worker {slot.number} has a place again")
+        slot.process, slot.lost = answer, False
+        slot.call, slot.step = slot.actor.start.remote(self._make), "start"
+        slot.deadline = time.monotonic() + self._config.task_timeout
+        return None
+
+    def _stop(self, slot: _Slot) -> None:
+        """Ray starts the actor again, in another process."""
+        if not slot.lost:
+            slot.killed = slot.process
+            ray.kill(slot.actor, no_restart=False)
+        self._greet(slot)
+
+    def _forget(self) -> None:
+        self._stored.forget()
+
+
+class _Slot(Slot):
+    """A place with an actor in it, whose process may change."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.actor: Any = None
+        self.call: Any = None  # what it is asked for
+        self.step = ""  # hello, start or run
+        self.process = self.killed = ""  # the one that answered last; the one that was killed last
+        self.lost = False  # whether Ray knows that the process is dead
+
+
+class _Actor:
+    """A worker's process. Its methods answer with what went wrong, as text, so that any driver can read it."""
+
+    def __init__(self, environment: Mapping[str, str], folder: str) -> None:
+        os.environ.update(environment)
+        temporary.hold(Path(folder))
+        temporary.sweep(Path(folder).parent)
+        tempfile.tempdir = folder  # for TensorFlow, which leaves files when it is killed
+        self._worker: Any = None
+
+    def hello(self) -> str:
+        """What tells this process from others."""
+        return f"{ray.get_runtime_context().get_node_id()} {os.getpid()}"
+
+    def start(self, make_worker: Callable[[], Any]) -> Ready | Failure:
+        """Makes the worker, unless it is there: a process that could not be reached for a while has it."""
+        try:
+            self._worker = self._worker or make_worker()
+        except Exception as error:
+            return Failure.of(error)
+        return Ready()
+
+    def run(self, body: bytes, *arrays: np.ndarray) -> Done | Failure:
+        """The task's result."""
+        if self._worker is None:
+            return Failure("WorkerDied", "died between two tasks", "")  # and this is the process that took its place
+        try:
+            return Done(self._worker.run(pickle.loads(body, buffers=arrays)))
+        except Exception as error:
+            return Failure.of(error)
+
+
+class _Shipped:
+    """Reads files of the machine that gave the command: from the object store, which brings each to a node once."""
+
+    def __init__(self, stored: Mapping[str, Any]) -> None:
+        self._stored = stored
+
+    def __call__(self, path: Path) -> bytes:
+        if str(path) not in self._stored:
+            raise FileNotFoundError(2, "it was not there when the run began", str(path))
+        return ray.get(self._stored[str(path)])  # type: ignore[no-any-return]
+
+
+def _make_with_shared_data(worker: MakeWorker, config: Config, expected: str) -> Any:
+    """The worker, if this node sees the partitions of the run."""
+    folder = config.partition_folder
+    if not folder.is_dir() or fingerprint(folder) != expected:
+        raise DataError(
+            f"{folder}: expected the partitions of this run on node {ray.util.get_node_ip_address()}, found "
+            f"{'others' if folder.is_dir() else 'none'}. Give a --dataset-path that every node sees, or have the files "
+            f"sent with --ray-data ship"
+        )
+    return worker(config)
+
+
+def _variables(on_gpus: bool, given: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a worker; with GPUs, Ray itself says which one it sees."""
+    ours = worker_variables(0 if on_gpus else None, given)
+    if on_gpus:
+        del ours["CUDA_VISIBLE_DEVICES"]
+    return {**{name: value for name, value in given.items() if name.startswith(_CARRIED)}, **ours}
+
+
+def _cause_of_death(error: RayActorError) -> str:
+    """What Ray knows about it, in one line."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    return f"died ({' '.join(text.split())})"

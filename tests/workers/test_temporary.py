@@ -12,7 +12,7 @@ import pytest
 from fedmatch_tf.workers import temporary
 from tests.conftest import ROOT, kill
 
-HOLD = "import sys; from pathlib import Path; from fedmatch_tf.backends import temporary"
+HOLD = "import sys; from pathlib import Path; from fedmatch_tf.workers import temporary"
 
 
 @pytest.fixture

@@ -28,6 +28,12 @@ from tests.conftest import HAS_BFLOAT16, assert_refused, run_main
     [
         (2, {}, (2, 1)),
         (1, {}, (1, 1)),
+        (2, {"lr_signal": "server"}, (2, 2)),  # nobody validates: the last client's second thread uses the idle core
+        (2, {"lr_signal": "server", "arch": "alexnet"}, (2, 1)),  # too small to be split
+        (2, {"lr_signal": "server", "backend": "inline"}, (1, 2)),  # the same bits as with workers
+        (2, {"lr_signal": "server", "workers": 1}, (1, 2)),
+        (1, {"lr_signal": "server"}, (1, 1)),
+        (8, {"lr_signal": "server"}, (5, 1)),
         (64, {}, (5, 12)),  # 5 clients per round: a sixth worker would have nothing to do
         (8, {"threads_per_worker": 4}, (2, 4)),
         (64, {"workers": 2}, (2, 12)),  # never other threads for other workers: a result may depend on them

@@ -41,8 +41,7 @@ PEERS = {
 }
 
 
-DEFAULT, BOTH_THREADS = "this project", "this project, two threads per worker"
-OURS = {DEFAULT: 1, BOTH_THREADS: 2}  # threads per worker
+OURS = "this project"
 
 
 def installed(name: str, peer: Peer) -> Path | None:
@@ -95,18 +94,17 @@ def main() -> None:
     if given.install:
         return
     print(f"\nFederated averaging, ResNet-9, 5 clients of 490 images, one epoch. {machine()}", flush=True)
-    names = [*OURS, *(name for name, python in found.items() if python)]
+    names = [OURS, *(name for name, python in found.items() if python)]
     times: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(given.repeats):
         for name in list(times):
-            if name in OURS:
-                threads = f"--threads-per-worker={OURS[name]}"
-                command, cwd, environment = [sys.executable, "-m", "benchmarks.peers.ours_round", threads], ROOT, {}
+            if name == OURS:
+                command, cwd, environment = [sys.executable, "-m", "benchmarks.peers.ours_round"], ROOT, {}
             else:
                 command, cwd, environment = [str(found[name]), PEERS[name].script], here, PEERS[name].environment
             took = rounds_of(name, command, cwd, environment, given.rounds)
             if took is None:
-                if name in OURS:
+                if name == OURS:
                     sys.exit("there is nothing to compare with")
                 del times[name]
                 continue
@@ -114,10 +112,7 @@ def main() -> None:
             print(f"  {name}: {times[name][-1]:.2f} s per round", flush=True)
     print()
     for name, values in times.items():
-        print(
-            f"  {name}: {median(values)} per round, {ratio(values, times[DEFAULT])} times ours, "
-            f"{ratio(values, times[BOTH_THREADS])} times ours with two threads per worker"
-        )
+        print(f"  {name}: {median(values)} per round, {ratio(values, times[OURS])} times ours")
 
 
 if __name__ == "__main__":

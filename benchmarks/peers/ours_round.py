@@ -6,7 +6,6 @@ each as the command line says.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,9 +20,6 @@ from fedmatch_tf.runs.partition_folder import ensure_partitions
 
 if __name__ == "__main__":
     rounds, clock = num_rounds(), Clock()
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--threads-per-worker", type=int, default=1)
-    threads = parser.parse_known_args()[0].threads_per_worker
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         count = CLIENTS * IMAGES + 2 * CLASSES + 200  # more than are dealt, so that nobody gets less
         x = np.random.default_rng(0).integers(0, 256, (count, 32, 32, 3), np.uint8)
@@ -44,8 +40,6 @@ if __name__ == "__main__":
             batch_size_client=BATCH,
             lr=LR,
             lr_signal="server",
-            workers=2,
-            threads_per_worker=threads,
             num_rounds=rounds + 1,
         )
         ensure_partitions(config, progress_for(True))

@@ -65,7 +65,7 @@ bench: $(VENV)/.run
 	$(PIP) -r requirements-ray.txt
 	$(PY) -m benchmarks.transfer
 
-# Runs whose records are missing in results/ (hours: --list says how many), then docs/RESULTS.md. Goes on where it stopped.
+# Runs whose records are missing in study/results/ (hours: --list says how many), then docs/RESULTS.md. Goes on where it stopped.
 results: $(VENV)/.run
 	$(PY) main.py --work-type reproduce --experiment evidence
 

@@ -1,8 +1,16 @@
-"""The command line, as `python main.py ...`; what it does stands in fedmatch_tf/main.py."""
+"""The command line, as `python main.py ...`; what it does stands in fedmatch_tf/main.py, what papers have in study/."""
 
-from fedmatch_tf.main import command, main
+import sys
+from collections.abc import Sequence
 
-__all__ = ["command", "main"]
+import study
+from fedmatch_tf.main import main as run
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the command, with the study at hand; returns its exit code."""
+    return run(arguments, study)
+
 
 if __name__ == "__main__":
-    raise SystemExit(command())
+    raise SystemExit(main(sys.argv[1:]))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fedmatch_tf.api import Shown
     from fedmatch_tf.config import Config
     from fedmatch_tf.parser import Command
+    from fedmatch_tf.results.references import References, Study
     from fedmatch_tf.runs.display import Progress
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -35,8 +36,12 @@ BAD_PATH = (
 )
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Runs the command and returns its exit code."""
+def main(arguments: Sequence[str], study: Study | None = None) -> int:
+    """Runs the command and returns its exit code.
+
+    Args:
+        study: what a checkout knows of papers; an installation has none.
+    """
     _asked_to_end.clear()  # of an earlier command in this process
     try:
         from fedmatch_tf.base.quiet import set_variables
@@ -47,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
                 stream.reconfigure(errors="backslashreplace")
         _end_by_signals()
         set_variables()
-        return _run(parse(arguments))
+        return _run(parse(arguments), study)
     except KeyboardInterrupt:
         return _interrupted()
     except ModuleNotFoundError as error:
@@ -124,16 +129,16 @@ def _failure(error: Exception) -> int:
     return FAILED
 
 
-def _run(command: Command) -> int:
+def _run(command: Command, study: Study | None) -> int:
     from fedmatch_tf.runs.display import progress_for
 
-    progress = progress_for(command.quiet)
+    progress, references = progress_for(command.quiet), study.references if study else None
     if command.config is not None and command.work_type == "gen_data":
         return gen_data(command.config, command.force, command.quiet, progress)
     if command.work_type == "train":
-        return train(command) if command.seeds is None else train_seeds(command, progress)
+        return train(command, references) if command.seeds is None else train_seeds(command, progress, references)
     if command.work_type == "reproduce":
-        return reproduce(command, progress)
+        return reproduce(command, progress, study)
     if command.run is not None:
         return use_model(command, progress)
     output = Path(command.given.get("output_path", "outputs"))
@@ -144,13 +149,14 @@ def _run(command: Command) -> int:
     else:
         from fedmatch_tf.results.build import report
 
-        print(report(command.runs, output, progress))
+        print(report(command.runs, output, progress, references))
     return DONE
 
 
-def train(command: Command) -> int:
+def train(command: Command, references: References | None) -> int:
     """Trains, or goes on with a run; prints its result, and its folder last."""
     import fedmatch_tf
+    from fedmatch_tf.results.outcome import describe
     from fedmatch_tf.workers.environment import keep_memory
 
     keep_memory()  # this process is ours; one that imports us may have its own ideas
@@ -160,7 +166,7 @@ def train(command: Command) -> int:
     else:
         assert command.config is not None
         result = fedmatch_tf.train(command.config, progress=shown)
-    print(result)
+    print(describe(result.folder, references))
     print(_from_here(result.folder))
     return DONE
 
@@ -171,15 +177,15 @@ def _from_here(folder: Path) -> Path:
     return folder.relative_to(here) if here in folder.parents else folder
 
 
-def train_seeds(command: Command, progress: Progress) -> int:
+def train_seeds(command: Command, progress: Progress, references: References | None) -> int:
     """Trains one run per seed; prints mean and deviation, and the folders last."""
-    from fedmatch_tf.results import seeds
+    from fedmatch_tf.results.sweep import sweep_seeds
 
     assert command.config is not None
     assert command.seeds is not None
-    trained = seeds.train_seeds(command.config, command.seeds, set(command.given), command.quiet, progress)
-    print(trained.text)
-    for folder in trained.folders:
+    folders, text = sweep_seeds(command.config, command.seeds, command.given, command.quiet, progress, references)
+    print(text)
+    for folder in folders:
         print(_from_here(folder))
     return DONE
 
@@ -211,25 +217,24 @@ def use_model(command: Command, progress: Progress) -> int:
     return DONE
 
 
-def reproduce(command: Command, progress: Progress) -> int:
+def reproduce(command: Command, progress: Progress, study: Study | None) -> int:
     """Lists experiments, prints their commands, or runs one and reports on it."""
-    from fedmatch_tf.base.program import short_program
-    from fedmatch_tf.results import reproduce as reproduction
+    from fedmatch_tf.config import ConfigError
 
-    name = command.experiment or ""
-    seeds = reproduction.seeds_of(name, command.seeds)
-    if command.list_experiments:
-        print(reproduction.list_experiments(seeds, command.given))
-    elif command.dry_run:
-        planned = reproduction.plan(name, seeds, command.given)
-        done = reproduction.are_done(name, planned.configs)
-        notes = [*planned.notes, *([f"done already: {sum(done)} of {len(done)} runs"] if any(done) else [])]
-        for note in notes:
-            print(f"{short_program()}: note: {note}", file=sys.stderr)
-        for config, is_done in zip(planned.configs, done):
-            print(reproduction.command(config) + ("  # done" if is_done else ""))
-    else:
-        print(reproduction.reproduce(name, seeds, command.given, command.quiet, progress))
+    if study is None:
+        raise ConfigError(
+            "--work-type reproduce: needs a checkout of the project, whose study/ has the paper's experiments; there, "
+            "python main.py --work-type reproduce --list"
+        )
+    study.reproduce(
+        command.experiment or "",
+        command.seeds,
+        command.given,
+        listing=command.list_experiments,
+        dry_run=command.dry_run,
+        quiet=command.quiet,
+        progress=progress,
+    )
     return DONE
 
 

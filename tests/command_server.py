@@ -55,7 +55,7 @@ class CommandServer:
 
 
 def main() -> None:
-    from fedmatch_tf.main import main as command
+    from main import main as command
 
     answers = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:

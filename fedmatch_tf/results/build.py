@@ -7,16 +7,22 @@ from pathlib import Path
 
 from fedmatch_tf.results import page, report_tables, results
 from fedmatch_tf.results.plots import task_figures
+from fedmatch_tf.results.references import References
 from fedmatch_tf.results.results import FINISHED, PARTIAL, REPEATED, UNREADABLE, Result
 from fedmatch_tf.results.summary import Summary, summarise
 from fedmatch_tf.runs.display import Progress
 
 
-def report(patterns: Sequence[str], output: Path, progress: Progress = lambda items, total, what: items) -> Path:
-    """Writes the report on the runs that match; returns its folder."""
+def report(
+    patterns: Sequence[str],
+    output: Path,
+    progress: Progress = lambda items, total, what: items,
+    references: References | None = None,
+) -> Path:
+    """Writes the report on the runs that match, beside what others have; returns its folder."""
     found = results.find(patterns)
     groups = results.group(found)
-    summaries = [summarise(group) for group in groups]
+    summaries = [summarise(group, references) for group in groups]
     settings = [
         (group.label, [(name, str(value)) for name, value in group.settings.items() if name != "seed"])
         for group in groups
@@ -26,8 +32,11 @@ def report(patterns: Sequence[str], output: Path, progress: Progress = lambda it
         *_of_tasks(summaries, progress),
         page.Section("Runs", [report_tables.runs_table(found)]),
     ]
+    lead = _lead(found)
+    if references is not None:
+        lead += " The difference from the paper is shown only if all settings are the paper's."
     files = {"tables/rounds.csv": report_tables.rounds_csv(found)}
-    return page.write(output, "report.html", "FedMatch runs", _lead(found), sections, settings, files=files)
+    return page.write(output, "report.html", "FedMatch runs", lead, sections, settings, files=files)
 
 
 def _lead(found: Sequence[Result]) -> str:
@@ -40,8 +49,7 @@ def _lead(found: Sequence[Result]) -> str:
     return (
         f"{runs}: {', '.join(told)}. Means are over finished runs, ± is the sample standard deviation. Accuracies are "
         f"of the global model on test data; of models without one (local-*), the mean of the clients. Costs are in per "
-        f"cent of one parameter set, per client and round; S2C is from server to client, C2S back. The difference from "
-        f"the paper is shown only if all settings are the paper's."
+        f"cent of one parameter set, per client and round; S2C is from server to client, C2S back."
     )
 
 

@@ -15,8 +15,7 @@ from fedmatch_tf.base.errors import DataError, printable, short
 from fedmatch_tf.config import Config, ConfigError, changed_settings, flag, make_config, settings
 from fedmatch_tf.config.resume import OF_MACHINE
 from fedmatch_tf.results import page, plots, results, style
-from fedmatch_tf.results.names import file_name
-from fedmatch_tf.results.paper import ONLY_WATCHES
+from fedmatch_tf.results.names import ONLY_WATCHES, file_name
 from fedmatch_tf.results.results import Result
 from fedmatch_tf.results.tables import Cell, Table, Value
 

@@ -1,33 +1,35 @@
-"""A run's result in a few lines, beside what the paper has."""
+"""A run's result in a few lines, beside what others report."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedmatch_tf.config import Config
 from fedmatch_tf.results.confusions import Confusion, read_confusion
-from fedmatch_tf.results.evidence import beside
-from fedmatch_tf.results.field import published, unlike_profile
-from fedmatch_tf.results.paper import other_settings, reported
+from fedmatch_tf.results.references import Reference, References
 from fedmatch_tf.results.results import FINISHED, read
 from fedmatch_tf.results.summary import best_validated, returning_cost
 from fedmatch_tf.runs.display import WHAT_HELPS, duration
 
 
-def _published(config: Config) -> list[tuple[str, str]]:
-    """What papers of the field report for the run's setting, and what is not as they have it."""
-    found = published(dataclasses.asdict(config))
-    if not found:
-        return []
-    text = ", ".join(f"{value.model} {value.accuracy:g} %" for value in found)
-    others = unlike_profile(config)
-    return [
-        ("published", f"{text} ({found[0].where})"),
-        *([(f"unlike profile {config.profile}", others)] if others else []),
+def _beside(reference: Reference, profile: str) -> list[tuple[str, str]]:
+    """What the paper, other papers and shipped records have, and what is not as they have it."""
+    paper, published = reference.paper, reference.published
+    value = "has no value for these settings"
+    if paper is not None:
+        deviation = "" if paper.deviation is None else f" ± {paper.deviation:.2f}"
+        value = f"{paper.accuracy:.2f}{deviation} %{', mean of the clients' if paper.local else ''} ({paper.where})"
+    theirs = ", ".join(f"{each.model} {each.accuracy:g} %" for each in published)
+    rows = [
+        ("the paper", value),
+        ("published", published and f"{theirs} ({published[0].where})"),
+        (f"unlike profile {profile}", reference.unlike_profile),
+        ("shipped records", reference.shipped),
+        ("not the paper's", reference.other_settings),
     ]
+    return [(name, text) for name, text in rows if text]
 
 
 def _size(num_bytes: float) -> str:
@@ -59,7 +61,7 @@ def _server_rate(config: Config, lines: Sequence[Mapping[str, Any]]) -> list[tup
     return [] if last == config.lr else [("server's rate", f"{config.lr:.3g} at the start, {last:.3g} at the end")]
 
 
-def describe(folder: Path) -> str:
+def describe(folder: Path, references: References | None = None) -> str:
     """The result of the run in this folder as a small table."""
     result = read(folder)
     if not result.lines:
@@ -80,11 +82,6 @@ def describe(folder: Path) -> str:
     cost = returning_cost(lines)
     told = cost is not None and abs(cost - mean["s2c"]) >= 0.005
     returning = f" ({100 * (cost or 0):.0f} % without first visits)" if told else ""
-    value = reported(result.settings)
-    paper = "has no value for these settings"
-    if value is not None:
-        deviation = "" if value.deviation is None else f" ± {value.deviation:.2f}"
-        paper = f"{value.accuracy:.2f}{deviation} %{', mean of the clients' if value.local else ''} ({value.where})"
     by_class = _by_class(read_confusion(result.confusion))
     rows = [
         ("task, model", f"{config.task}, {config.model} ({config.arch}, profile {config.profile}, seed {config.seed})"),
@@ -98,10 +95,7 @@ def describe(folder: Path) -> str:
         *validated,
         *local,
         *by_class,
-        ("the paper", paper),
-        *_published(config),
-        *([("shipped records", shipped)] if (shipped := beside(result.settings)) else []),
-        *([("not the paper's", others)] if value is not None and (others := other_settings(config)) else []),
+        *(_beside(references(result.settings), config.profile) if references else []),
         (
             "cost to a client",
             f"{100 * mean['s2c']:.0f} % of one parameter set per round{returning}, {_size(sent['s2c'])}",

@@ -9,8 +9,8 @@ import numpy as np
 
 from fedmatch_tf.config import Config
 from fedmatch_tf.results.confusions import Confusion
-from fedmatch_tf.results.field import published, unlike_profile
 from fedmatch_tf.results.names import file_name
+from fedmatch_tf.results.references import Reference
 from fedmatch_tf.results.results import Result
 from fedmatch_tf.results.summary import Mean, Summary
 from fedmatch_tf.results.tables import Cell, Missing, Table, Value, as_csv, table_of, value
@@ -43,11 +43,13 @@ def summary_table(summaries: Sequence[Summary]) -> Table:
 
 def _beside_the_paper(summary: Summary) -> dict[str, Cell]:
     """The paper's value; a difference only of runs that have its settings and rounds."""
-    paper, difference = summary.paper, summary.difference
-    told: Cell = "" if paper is None else Missing("other settings" if summary.other_settings else "not finished")
+    paper, difference = summary.reference.paper, summary.difference
+    why: Cell = ""
+    if paper is not None:
+        why = Missing("other settings" if summary.reference.other_settings else "not finished")
     return {
         "paper acc. (%)": "" if paper is None else value(Mean(paper.accuracy, paper.deviation)),
-        "difference": told if difference is None else Value(difference, sign=True),
+        "difference": why if difference is None else Value(difference, sign=True),
     }
 
 
@@ -66,13 +68,13 @@ def accuracy_table(task: str, summaries: Sequence[Summary]) -> Table:
             "mean of the clients (%)": value(summary.local),
             "macro-F1 (%)": value(summary.macro_f1),
             **_beside_the_paper(summary),
-            "the paper's is": "the mean of the clients" if summary.paper and summary.paper.local else "",
-            "published (%)": _published(settings),
+            "the paper's is": "the mean of the clients" if reference.paper and reference.paper.local else "",
+            "published (%)": _published(reference, summary.group.settings["model"]),
             "note": _note(summary.confusions),
-            "settings that are not the paper's": summary.other_settings if summary.paper else "",
-            "differs from their profile here": unlike_profile(Config(**settings)) if published(settings) else "",
+            "settings that are not the paper's": reference.other_settings,
+            "differs from their profile here": reference.unlike_profile,
         }
-        for summary, settings in ((each, each.group.settings) for each in summaries)
+        for summary, reference in ((each, each.reference) for each in summaries)
     ]
     return table_of(f"accuracy-{file_name(task)}", "Accuracy", rows)
 
@@ -87,7 +89,7 @@ def costs_table(task: str, summaries: Sequence[Summary]) -> Table:
     """What a client receives and sends per round, in per cent of one parameter set and in MB; and time."""
     rows: list[dict[str, Cell]] = []
     for summary in summaries:
-        paper = summary.paper
+        paper = summary.reference.paper
         rows.append(
             {
                 "model": summary.group.label.split(": ", 1)[1],
@@ -133,11 +135,10 @@ def _mean_recall(confusions: Sequence[Confusion]) -> list[Cell]:
     ]
 
 
-def _published(settings: Mapping[str, Any]) -> str:
+def _published(reference: Reference, model: str) -> str:
     """What papers of the field report for this model in this setting; if they don't have it, for others."""
-    found = published(settings)
-    own = [each for each in found if each.model == settings["model"]]
-    others = [f"{each.model} {each.accuracy:g} ({each.where})" for each in found]
+    own = [each for each in reference.published if each.model == model]
+    others = [f"{each.model} {each.accuracy:g} ({each.where})" for each in reference.published]
     return ", ".join([f"{each.accuracy:g} ({each.where})" for each in own] or others)
 
 

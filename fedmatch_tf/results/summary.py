@@ -1,4 +1,4 @@
-"""Means and deviations over the seeds of a group of runs, and the paper's value beside them."""
+"""Means and deviations over the seeds of a group of runs, and what others report beside them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fedmatch_tf.config import Config
 from fedmatch_tf.results.confusions import Confusion, read_confusion
-from fedmatch_tf.results.paper import Reported, other_settings, reported
+from fedmatch_tf.results.references import Reference, References
 from fedmatch_tf.results.results import Group
 
 
@@ -35,16 +34,16 @@ class Summary(NamedTuple):
     minutes: Mean | None
     macro_f1: Mean | None  # percent: of the final global model, mean over classes
     confusions: list[Confusion]  # of the final global models
-    paper: Reported | None
-    other_settings: str  # that are not the paper's
+    reference: Reference  # what others report
 
     @property
     def difference(self) -> float | None:
         """Our accuracy minus the paper's, in points, of the same measure; None unless settings and rounds agree."""
-        ours = self.local if self.paper and self.paper.local else self.final
-        if self.paper is None or ours is None or self.other_settings:
+        paper = self.reference.paper
+        ours = self.local if paper and paper.local else self.final
+        if paper is None or ours is None or self.reference.other_settings:
             return None
-        return ours.value - self.paper.accuracy
+        return ours.value - paper.accuracy
 
 
 def mean(values: Sequence[float]) -> Mean | None:
@@ -58,7 +57,7 @@ def mean(values: Sequence[float]) -> Mean | None:
     return Mean(centre, math.sqrt(variance))
 
 
-def summarise(group: Group) -> Summary:
+def summarise(group: Group, references: References | None = None) -> Summary:
     """The figures of the group's finished runs."""
     runs = [result.lines for result in group.finished]
     local = [lines[-1]["local_test_acc"] for lines in runs]
@@ -78,8 +77,7 @@ def summarise(group: Group) -> Summary:
         minutes=mean([math.fsum(line["seconds"] for line in lines) / 60 for lines in runs]),
         macro_f1=mean([100 * float(confusion.f1.mean()) for confusion in confusions]),
         confusions=confusions,
-        paper=reported(group.settings),
-        other_settings=other_settings(Config(**group.settings)),
+        reference=references(group.settings) if references else Reference(),
     )
 
 

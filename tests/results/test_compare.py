@@ -172,7 +172,7 @@ def test_a_run_is_laid_over_the_originals_curve_ten_rounds_at_a_time(tmp_path: P
 
 
 def test_the_figures_on_the_page_are_those_of_the_record(tmp_path: Path) -> None:
-    records = [str(ROOT / "results" / f"lc-biid-c10-resnet9-fedmatch-40-rounds-seed{seed}") for seed in (1, 2)]
+    records = [str(ROOT / f"study/results/lc-biid-c10-resnet9-fedmatch-40-rounds-seed{seed}") for seed in (1, 2)]
     folder = compare(records, ORIGINAL / "curve_lc-biid-c10.json", tmp_path)
     rows = [row.split(",") for row in (folder / "tables" / "tens.csv").read_text().replace('", ', " ").splitlines()]
     page = (ROOT / "docs" / "FIDELITY.md").read_text()

@@ -1,8 +1,7 @@
-"""What is read of runs on disk, who is averaged with whom, and what the paper has for it."""
+"""What is read of runs on disk, who is averaged with whom."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from pathlib import Path
@@ -10,10 +9,8 @@ from typing import Any
 
 import pytest
 
-from fedmatch_tf.config import make_config
 from fedmatch_tf.results import report_tables, results, tables
-from fedmatch_tf.results.paper import reported
-from fedmatch_tf.results.summary import band, mean, returning_cost, summarise
+from fedmatch_tf.results.summary import band, full_bytes, mean, returning_cost, summarise
 from tests.results.made_up_runs import groups_of, line, write_run
 
 
@@ -184,56 +181,6 @@ def test_groups_differ_in_settings_not_in_seed_or_machine(tmp_path: Path) -> Non
     }
 
 
-def settings(task: str, **given: Any) -> dict[str, Any]:
-    return dataclasses.asdict(make_config(task, **given))
-
-
-def test_the_papers_values_are_found_by_what_a_run_is() -> None:
-    value = reported(settings("lc-biid-c10"))
-    assert value == ("Table 1", 52.13, 0.34, 0.79, 0.46, False)
-    streaming = reported(settings("ls-simb-fmnist", model="fedprox-uda"))
-    assert streaming is not None
-    assert (streaming.accuracy, streaming.local) == (83.34, True)
-    accuracy = {
-        "alexnet": reported(settings("lc-biid-c10", arch="alexnet", frac_clients=0.2, model="fedavg-fixmatch")),
-        "covid": reported(settings("ls-biid-covid")),
-        "20 labels": reported(settings("lc-biid-c10", labels_per_class=20, no_decomposition=True)),
-        "w/o": reported(settings("lc-biid-c10", no_decomposition=True)),
-        "1 label": reported(settings("lc-biid-c10", labels_per_class=1, model="fedprox-uda")),
-    }
-    assert {name: value and value.accuracy for name, value in accuracy.items()} == {
-        "alexnet": 37.61,
-        "covid": 84.32,
-        "20 labels": 62.7,
-        "w/o": 47.51,
-        "1 label": 31.95,
-    }
-    for given in (
-        {"no_icc": True},
-        {"num_clients": 20},
-        {"frac_clients": 0.5},
-        {"labels_per_class": 7},
-        {"num_helpers": 0},
-    ):
-        assert reported(settings("lc-biid-c10", **given)) is None
-    assert reported(settings("ls-biid-c10", labels_per_class=50)) is None
-
-
-def test_the_difference_is_to_the_papers_own_measure_and_of_its_settings(tmp_path: Path) -> None:
-    given: dict[str, Any] = {"task": "lc-simb-fmnist", "profile": "paper"}
-    for name, count, lr in (("s", 100, 1e-3), ("few", 10, 1e-3), ("lr", 100, 0.5)):
-        folder = write_run(tmp_path / name, [0.5] * count, **given, lr=lr)
-        lines = [line(number, 0.5, local_test_acc=0.8) for number in range(count)]
-        (folder / "rounds.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
-    summaries = {group.results[0].name: summarise(group) for group in groups_of(tmp_path)}
-    assert summaries["s"].difference == pytest.approx(80 - 77.95)
-    assert summaries["few"].difference is summaries["lr"].difference is None
-    table = report_tables.summary_table([summaries["few"]])
-    row = dict(zip(table.head, table.rows[0]))
-    assert row["difference"] == tables.Missing("other settings")
-    assert row["paper acc. (%)"] == tables.Value(77.95, 0.14)
-
-
 def test_costs_of_returning_clients_leave_out_everybodys_first_visit() -> None:
     def visits(number: int, clients: list[int], cost: float) -> dict[str, Any]:
         return {**line(number, 0.5), "clients": clients, "s2c": {"sum": cost}}
@@ -242,3 +189,25 @@ def test_costs_of_returning_clients_leave_out_everybodys_first_visit() -> None:
     lines = [visits(0, [0, 1], 2.0), visits(1, [0, 2], 1.25), visits(2, [1, 2], 0.5)]
     assert returning_cost(lines) == pytest.approx((0.5 + 0.25 + 0.75) / 3)
     assert returning_cost(lines[:1]) is None
+
+
+def test_a_client_whose_update_was_lost_pays_for_a_first_visit_again() -> None:
+    """First visits cost 2. Client 0 is lost in round 0 and pays 2 again; client 1 pays 0.5 when it comes back."""
+    whole, second = ({"sum": cost, "sigma": 1.0, "psi": 1.0, "helpers": 0.0, "bytes": 72.0} for cost in (2.0, 1.25))
+    back = {"sum": 0.5, "sigma": 0.25, "psi": 0.25, "helpers": 0.0, "bytes": 20.0}
+    first = {**line(0, 0.5, clients=[0, 1], s2c=whole, c2s=back), "dropped": [0]}
+    lines = [first, {**line(1, 0.5, clients=[0, 1], s2c=second, c2s=back), "dropped": []}]
+    assert returning_cost(lines) == pytest.approx(0.5)
+    assert full_bytes(lines) == pytest.approx(72 + 72 * 3 / 4), "three of four updates came back"
+
+
+def test_the_cost_counted_in_full_in_a_case_worked_out_by_hand() -> None:
+    """sigma of 10 weights and psi of 8, 4 bytes each: 72 bytes to a client. Three visits, one with two helpers."""
+    first = {"sum": 1.8, "sigma": 1.0, "psi": 0.8, "helpers": 0.0, "bytes": 72.0}
+    back = {"sum": 0.5, "sigma": 0.25, "psi": 0.25, "helpers": 0.0, "bytes": 20.0}
+    lines = [line(0, 0.5, clients=[0, 1], s2c=first, c2s=back), line(1, 0.5, clients=[1], helpers={"1": [0, 2]})]
+    assert full_bytes(lines) == pytest.approx(72 + 72 + 32 * 2 / 3)
+    server = [line(0, 0.5, clients=[0], s2c=first, c2s={**back, "sigma": 0.0})]
+    assert full_bytes(server) == pytest.approx(72 + 32), "labels at server: psi alone comes back"
+    plain = [line(0, 0.5, s2c={**first, "psi": 0.0}, c2s=back)]
+    assert full_bytes(plain) is None

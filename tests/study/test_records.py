@@ -12,11 +12,12 @@ import pytest
 from matplotlib.axes import Axes
 
 from fedmatch_tf.config import Config, ConfigError, make_config
-from fedmatch_tf.results import evidence, evidence_pages, results, tables
+from fedmatch_tf.results import results, tables
 from fedmatch_tf.results.build import report
-from fedmatch_tf.results.evidence_pages import entries, field_page, page, page_of, write_pages
-from fedmatch_tf.results.experiments import EVIDENCE, configs
 from fedmatch_tf.runs.folders import both
+from study import pages, records
+from study.experiments import EXPERIMENTS, RESULTS, configs, shown_on
+from study.pages import entries, field_page, results_page, write_pages
 from tests.conftest import ROOT
 from tests.results.made_up_runs import write_run
 
@@ -29,11 +30,11 @@ def record(tmp_path: Path) -> Path:
     settings = {name: value for name, value in asdict(CONFIG).items() if name != "num_rounds"}
     run = write_run(tmp_path / "logs" / "run", [0.25, 0.5, 0.375], **settings)
     (run / "server.txt").write_text(json.dumps({"scores": {"aggr_acc": [0.25]}, "options": {"log_dir": str(tmp_path)}}))
-    return evidence.keep(run, CONFIG, tmp_path)
+    return records.keep(run, CONFIG, tmp_path)
 
 
 def test_a_record_is_small_names_no_machine_path_and_is_read_like_a_run(record: Path, tmp_path: Path) -> None:
-    assert record == tmp_path / "results" / "lc-biid-c10-alexnet-fedmatch-paper-seed1-num-rounds-3"
+    assert record == tmp_path / "study" / "results" / "lc-biid-c10-alexnet-fedmatch-paper-seed1-num-rounds-3"
     read = results.read(record)
     assert (read.state, [line["test_acc"] for line in read.lines]) == ("finished", [0.25, 0.5, 0.375])
     for path in record.iterdir():
@@ -43,10 +44,10 @@ def test_a_record_is_small_names_no_machine_path_and_is_read_like_a_run(record: 
     about = json.loads((record / "config.json").read_text())
     assert about["minutes"] == pytest.approx(sum(line["seconds"] for line in read.lines) / 60, abs=0.05)
     assert set(about["machine"]) == {"processor", "system"}
-    found = evidence.find(CONFIG, tmp_path)
+    found = records.find(CONFIG, tmp_path)
     assert found is not None
     other = make_config("lc-biid-c10", arch="alexnet", profile="paper", num_rounds=3, seed=2)
-    assert evidence.find(other, tmp_path) is None
+    assert records.find(other, tmp_path) is None
     assert "lc-biid-c10" in (report([str(record)], tmp_path) / "report.html").read_text()
 
 
@@ -62,21 +63,21 @@ def test_your_own_run_stands_beside_the_record_of_the_same_settings(record: Path
 
 
 def test_results_has_nothing_but_records_so_that_a_shell_may_spell_them_out() -> None:
-    folders = sorted((ROOT / "results").iterdir())
+    folders = sorted((ROOT / "study" / "results").iterdir())
     assert [result.remark for result in map(results.read, folders) if result.state != "finished"] == []
     assert all(results.read(folder).shipped for folder in folders)
 
 
 def test_a_record_has_no_weights_and_says_so_where_they_are_needed() -> None:
     with pytest.raises(ConfigError, match="Records that ship with the code have no weights"):
-        both(ROOT / "results" / "lc-biid-c10-alexnet-fedmatch-paper-seed2", "--resume")
+        both(ROOT / "study" / "results" / "lc-biid-c10-alexnet-fedmatch-paper-seed2", "--resume")
 
 
 def test_a_record_of_other_settings_under_the_same_name_does_not_count(record: Path, tmp_path: Path) -> None:
     about = json.loads((record / "config.json").read_text())
     about["settings"]["lr"] = 0.5
     (record / "config.json").write_text(json.dumps(about))
-    assert evidence.find(CONFIG, tmp_path) is None
+    assert records.find(CONFIG, tmp_path) is None
 
 
 def test_a_damaged_record_is_no_result(record: Path, tmp_path: Path) -> None:
@@ -84,22 +85,22 @@ def test_a_damaged_record_is_no_result(record: Path, tmp_path: Path) -> None:
     content = packed.read_bytes()
     for damaged in (content[:-9], content[:20], b"no gzip", b""):
         packed.write_bytes(damaged)
-        assert evidence.find(CONFIG, tmp_path) is None
+        assert records.find(CONFIG, tmp_path) is None
         assert results.read(record).state == "unreadable"
 
 
 def test_a_run_tells_what_ours_of_the_same_settings_reached(record: Path, tmp_path: Path) -> None:
-    told = f"37.50 % at the end, seed 1 (results/{record.name})"
-    assert evidence.beside(asdict(CONFIG), tmp_path) == told
-    assert evidence.beside(asdict(replace(CONFIG, seed=12)), tmp_path) == told
-    assert evidence.beside(asdict(make_config("lc-biid-c10")), tmp_path) == ""
-    assert evidence.beside(asdict(replace(CONFIG, lr=0.5)), tmp_path) == ""
+    told = f"37.50 % at the end, seed 1 (study/results/{record.name})"
+    assert records.beside(asdict(CONFIG), tmp_path) == told
+    assert records.beside(asdict(replace(CONFIG, seed=12)), tmp_path) == told
+    assert records.beside(asdict(make_config("lc-biid-c10")), tmp_path) == ""
+    assert records.beside(asdict(replace(CONFIG, lr=0.5)), tmp_path) == ""
     settings = {name: value for name, value in asdict(replace(CONFIG, seed=3)).items() if name != "num_rounds"}
     run = write_run(tmp_path / "logs" / "third", [0.25, 0.5, 0.4375], **settings)
     (run / "server.txt").write_text("{}")
-    evidence.keep(run, replace(CONFIG, seed=3), tmp_path)
-    both = "37.50 %, 43.75 % at the end, seeds 1, 3 (results/)"
-    assert evidence.beside(asdict(replace(CONFIG, seed=2)), tmp_path) == both
+    records.keep(run, replace(CONFIG, seed=3), tmp_path)
+    both = "37.50 %, 43.75 % at the end, seeds 1, 3 (study/results/)"
+    assert records.beside(asdict(replace(CONFIG, seed=2)), tmp_path) == both
 
 
 def test_the_page_has_a_table_and_a_figure_of_what_was_run_and_lists_the_rest(tmp_path: Path) -> None:
@@ -108,13 +109,11 @@ def test_the_page_has_a_table_and_a_figure_of_what_was_run_and_lists_the_rest(tm
         settings = {name: value for name, value in asdict(config).items() if name != "num_rounds"}
         run = write_run(tmp_path / "logs" / f"{config.model}{config.seed}", [0.3] * 195 + [end] * 5, **settings)
         (run / "server.txt").write_text("{}")
-        evidence.keep(run, config, tmp_path)
+        records.keep(run, config, tmp_path)
     (tmp_path / "docs" / "remarks").mkdir(parents=True)
     (tmp_path / "docs" / "remarks" / "results-alexnet.md").write_text("A remark.\n")
     write_pages(tmp_path)
-    text = page_of("evidence", tmp_path).read_text()
-    pages = {page_of(experiment, tmp_path).name for experiment in ("field-server", "field")}
-    assert pages == {"FIELD.md"}
+    text = (tmp_path / RESULTS).read_text()
     item = text.split("## ")[1]
     rows = [line for line in item.splitlines() if line.startswith("| lc-biid-c10")]
     assert [row.split(" | ")[1] for row in rows] == ["fedmatch", "fedmatch", "fedmatch", "fedavg-sl"]
@@ -131,14 +130,15 @@ def test_the_page_has_a_table_and_a_figure_of_what_was_run_and_lists_the_rest(tm
 
 
 def drawn(item: str, tmp_path: Path, keep: Callable[[Config], bool]) -> list[Axes]:
-    """The pictures of an item with records of the runs that are to be kept, all made up."""
+    """The pictures of an experiment with records of the runs that are to be kept, all made up."""
     for config in filter(keep, configs(item, (1,), {})):
         run = write_run(
-            tmp_path / "logs" / item / evidence.record_name(config), [0.3] * config.num_rounds, **asdict(config)
+            tmp_path / "logs" / item / records.record_name(config), [0.3] * config.num_rounds, **asdict(config)
         )
         (run / "server.txt").write_text("{}")
-        evidence.keep(run, config, tmp_path)
-    return evidence_pages._figure(item, [entry for entry in entries(item, tmp_path) if entry.records]).axes
+        records.keep(run, config, tmp_path)
+    experiment = EXPERIMENTS[item]
+    return pages.figure(experiment, [entry for entry in entries(experiment, tmp_path) if entry.records]).axes
 
 
 def diamonds(axes: Axes) -> list[tuple[float, str]]:
@@ -159,7 +159,7 @@ def test_diamonds_are_the_papers_values_for_these_settings_and_tell_algorithms_a
     # With another lambda_l2, psi_factor or lr it is not the paper's run: no value, and no difference in the table.
     (axes,) = drawn("results-scale", tmp_path, lambda config: True)
     assert diamonds(axes) == [(32.33, "filled"), (41.67, "filled"), (47.23, "filled")]
-    rows = [line for line in evidence_pages.page(tmp_path).splitlines() if "psi-factor" in line or "lambda-l2" in line]
+    rows = [line for line in results_page(tmp_path).splitlines() if "psi-factor" in line or "lambda-l2" in line]
     assert len(rows) == 4
     assert all(" | 30.00 | 30.00 |  |  | " in row for row in rows)
 
@@ -170,7 +170,7 @@ def test_two_tasks_are_two_pictures_side_by_side(tmp_path: Path) -> None:
     models = ["fedmatch", "fedprox-fixmatch", "fedprox-uda"]
     assert [axes.get_legend_handles_labels()[1] for axes in panels] == [[*models, "fedmatch, lr-patience 20"], models]
     assert [diamonds(axes) for axes in panels] == [[], []]  # the paper has no value for AlexNet
-    rows = [line for line in evidence_pages.page(tmp_path).splitlines() if line.startswith("| ls-biid-covid")]
+    rows = [line for line in results_page(tmp_path).splitlines() if line.startswith("| ls-biid-covid")]
     assert [row.split(" | ")[5] for row in rows] == ["84.32 ± 0.11", "72.15 ± 0.14", "80.11 ± 0.18"]  # of ResNet-9
 
 
@@ -182,10 +182,10 @@ def test_the_evidence_takes_no_settings_but_the_machines() -> None:
 
 def test_every_run_of_the_evidence_has_a_name_of_its_own_and_its_seed() -> None:
     runs = configs("evidence", (1, 2, 3, 4, 5), {})
-    assert len({evidence.record_name(config) for config in runs}) == len(runs)
+    assert len({records.record_name(config) for config in runs}) == len(runs)
     assert sorted(config.seed for config in runs if config.seed > 1) == [2, 3]
-    assert {evidence.record_name(config) for item in EVIDENCE for config in configs(item, (1,), {})} == {
-        evidence.record_name(config) for config in runs
+    assert {records.record_name(config) for item in shown_on(RESULTS) for config in configs(item.name, (1,), {})} == {
+        records.record_name(config) for config in runs
     }
     assert all(config.arch == "alexnet" for config in runs[:-1])
     assert (runs[-1].arch, runs[-1].profile, runs[-1].num_rounds) == ("resnet9", "official", 200)
@@ -194,16 +194,16 @@ def test_every_run_of_the_evidence_has_a_name_of_its_own_and_its_seed() -> None:
 def test_the_readme_has_the_figures_of_the_records() -> None:
     readme = (ROOT / "README.md").read_text()
     for item in ("results-alexnet", "results-resnet9"):
-        for entry in entries(item):
-            cells = evidence_pages._cells(item, entry)
+        for entry in entries(EXPERIMENTS[item]):
+            cells = pages.cells(entry)
             for column in ("accuracy (%)", "paper", "difference"):
-                assert tables.text(cells[column]) in readme, (item, entry.configs[0].model, column)
+                assert tables.text(cells[column]) in readme, (item, entry.config.model, column)
 
 
 def test_the_page_is_what_the_records_give() -> None:
-    assert (ROOT / "docs" / "RESULTS.md").read_text() == page(ROOT), "make it anew with `make results`"
+    assert (ROOT / "docs" / "RESULTS.md").read_text() == results_page(ROOT), "make it anew with `make results`"
     assert (ROOT / "docs" / "FIELD.md").read_text() == field_page(ROOT), "make it anew with `make results`"
-    for path in (ROOT / "results").glob("*/*"):
+    for path in (ROOT / "study" / "results").glob("*/*"):
         assert path.stat().st_size < 150_000
         if path.name == "config.json":
             settings = json.loads(path.read_text())["settings"]

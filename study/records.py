@@ -1,4 +1,4 @@
-"""Records of runs that ship with the code (results/).
+"""Records of runs that ship with the code (study/results/).
 
 A record is what a report needs of a finished run, without weights and without paths of the machine that made it.
 `report` and `compare` read it like any run's folder.
@@ -16,29 +16,29 @@ from pathlib import Path
 from typing import Any
 
 from fedmatch_tf.base.atomic import replacing, write_text
-from fedmatch_tf.config import Config, ConfigError
+from fedmatch_tf.config import Config
 from fedmatch_tf.config.resume import INPUT_PATHS
 from fedmatch_tf.results import results
-from fedmatch_tf.results.experiments import setting_texts
+from fedmatch_tf.results.names import setting_words
 from fedmatch_tf.results.results import ROUNDS_GZ, SHIPPED, Result
 
-ROOT = Path(__file__).parents[2]  # of the project
-RESULTS = Path("results")
+ROOT = Path(__file__).parents[1]  # of the project
+RESULTS = Path("study/results")
 
 
 def record_name(config: Config) -> str:
     """The folder of a run's record: what it is, in words."""
     parts = [config.task, config.arch, config.model, config.profile, f"seed{config.seed}"]
-    return "-".join([*parts, *(text.replace(" ", "-") for text in setting_texts(config))])
+    return "-".join([*parts, *(text.replace(" ", "-") for text in setting_words(config))])
 
 
 def find(config: Config, root: Path = ROOT) -> Result | None:
     """The record of a finished run with these settings; None if there is none."""
     folder = root / RESULTS / record_name(config)
-    found = results.read(folder) if folder.is_dir() else None
-    if found is None or found.state != results.FINISHED:
+    record = results.read(folder) if folder.is_dir() else None
+    if record is None or record.state != results.FINISHED:
         return None
-    return found if results.identity(found.settings) == results.identity(asdict(config)) else None
+    return record if results.identity(record.settings) == results.identity(asdict(config)) else None
 
 
 def keep(run: Path, config: Config, root: Path = ROOT) -> Path:
@@ -70,28 +70,15 @@ def _processor() -> str:
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
 
 
-def check_root(root: Path = ROOT) -> None:
-    """Raises ConfigError unless this is a checkout, whose records and pages can be written."""
-    if not (root / "pyproject.toml").is_file():
-        raise ConfigError(f"--experiment: the evidence is part of the project's own folder; {root} is an installation")
-
-
 def beside(settings: Mapping[str, Any], root: Path = ROOT) -> str:
     """What our own runs of the same settings reached, in a few words; empty if none ships with the code."""
     config = Config(**settings)
-    found = {seed: record for seed in _seeds(config, root) if (record := find(replace(config, seed=seed), root))}
-    ends = [f"{100 * record.lines[-1]['test_acc']:.2f} %" for record in found.values()]
-    if not found:
-        return ""
-    if len(found) == 1:
-        ((seed, record),) = found.items()
-        return f"{ends[0]} at the end, seed {seed} (results/{record.name})"
-    return f"{', '.join(ends)} at the end, seeds {', '.join(map(str, found))} (results/)"
-
-
-def _seeds(config: Config, root: Path) -> list[int]:
-    """Seeds that records of these settings may have, by their names."""
     before, after = record_name(config).split(f"-seed{config.seed}", 1)
     pattern = re.compile(f"{re.escape(before)}-seed([0-9]+){re.escape(after)}")
-    names = [path.name for path in (root / RESULTS).glob("*")]
-    return sorted(int(match[1]) for name in names if (match := pattern.fullmatch(name)))
+    seeds = sorted(int(match[1]) for path in (root / RESULTS).glob("*") if (match := pattern.fullmatch(path.name)))
+    records = {seed: record for seed in seeds if (record := find(replace(config, seed=seed), root))}
+    if not records:
+        return ""
+    ends = ", ".join(f"{100 * record.lines[-1]['test_acc']:.2f} %" for record in records.values())
+    name = next(iter(records.values())).name if len(records) == 1 else ""
+    return f"{ends} at the end, seed{'s' * (len(records) > 1)} {', '.join(map(str, records))} ({RESULTS}/{name})"

@@ -5,8 +5,12 @@ from __future__ import annotations
 import csv
 import dataclasses
 import itertools
+import os
+import re
 import shlex
+import shutil
 import subprocess
+import sys
 from parser import parse
 from pathlib import Path
 from typing import Any
@@ -14,10 +18,11 @@ from typing import Any
 import pytest
 
 from fedmatch_tf.config import Config, ConfigError, make_config
-from fedmatch_tf.results import reproduce, results
-from fedmatch_tf.results.experiments import EXPERIMENTS, PAPER_EXPERIMENTS, configs, hours, run_words
-from fedmatch_tf.results.paper import reported
-from fedmatch_tf.results.time_left import TimeLeft
+from fedmatch_tf.results.names import run_words
+from fedmatch_tf.results.time_left import hours
+from study import records, reproduction
+from study.experiments import EXPERIMENTS, PAPER_EXPERIMENTS, configs
+from study.values import reported
 from tests.command_server import CommandServer
 from tests.conftest import ROOT, assert_refused, made_up_images, run_main, save_npz
 from tests.results.made_up_runs import write_run
@@ -56,16 +61,16 @@ def test_settings_given_scale_an_experiment_down() -> None:
 
 
 def test_a_setting_without_meaning_for_a_run_is_left_out_of_it_and_that_is_said() -> None:
-    small = reproduce.plan("communication", (1,), {"num_rounds": 4, "num_steps": 2})
+    small = reproduction.plan("communication", (1,), {"num_rounds": 4, "num_steps": 2})
     assert {(config.kind, config.num_rounds, config.num_steps) for config in small.configs} == {
         ("bimb", 4, 1),
         ("simb", 4, 2),
     }
     assert small.notes == ["--num-steps is left out where the task is not streaming"]
-    short = reproduce.plan("communication", (1,), {"num_rounds": 3})
+    short = reproduction.plan("communication", (1,), {"num_rounds": 3})
     assert {config.num_steps for config in short.configs if config.kind == "simb"} == {3}
     assert short.notes == ["streaming tasks: 3 steps, one per round"]
-    local = reproduce.plan("streaming", (1,), {"drop_rate": 0.5, "eval_clients": "valid", "labeled_clients": 2})
+    local = reproduction.plan("streaming", (1,), {"drop_rate": 0.5, "eval_clients": "valid", "labeled_clients": 2})
     for config in local.configs:
         shares = config.model.startswith("local")
         assert (config.drop_rate, config.eval_clients) == ((0.0, "auto") if shares else (0.5, "valid"))
@@ -74,7 +79,7 @@ def test_a_setting_without_meaning_for_a_run_is_left_out_of_it_and_that_is_said(
 
 
 def test_a_setting_that_a_run_never_looks_at_is_left_out_of_it() -> None:
-    planned = reproduce.plan("alexnet", (1,), {"no_icc": True, "mu": 0.5})
+    planned = reproduction.plan("alexnet", (1,), {"no_icc": True, "mu": 0.5})
     assert {(config.model, config.no_icc) for config in planned.configs if config.no_icc} == {("fedmatch", True)}
     assert {config.algorithm for config in planned.configs if config.mu == 0.5} == {"fedprox"}
     assert planned.notes == [
@@ -82,38 +87,27 @@ def test_a_setting_that_a_run_never_looks_at_is_left_out_of_it() -> None:
         "--mu is left out where it has no effect",
     ]
     for device in ({"profile": "official"}, {"lr_memory": "device"}):
-        planned = reproduce.plan("batch", (1,), {**device, "lr_devices": 3})
+        planned = reproduction.plan("batch", (1,), {**device, "lr_devices": 3})
         assert {(config.lr_memory, config.lr_devices) for config in planned.configs} == {("device", 3)}
         assert planned.notes == []
-    gpus = reproduce.plan("covid", (1,), {"gpu": (0, 1), "clients_per_gpu": 2})
+    gpus = reproduction.plan("covid", (1,), {"gpu": (0, 1), "clients_per_gpu": 2})
     assert {config.clients_per_gpu for config in gpus.configs} == {2}
-
-
-def test_the_time_left_learns_from_the_runs_that_are_done() -> None:
-    config = make_config("lc-biid-c10", num_rounds=10)
-    estimate, left = 3600 * hours(config), TimeLeft()
-    assert left.of([(config, None)]) == pytest.approx(estimate + 30)
-    left.learn(config, num_rounds=5, seconds=estimate, wall=estimate + 100)  # twice as slow as thought
-    assert left.of([(config, None)] * 2) == pytest.approx(2 * (2 * estimate + 100))
-    half = results.Result("", results.PARTIAL, "", {}, [{}] * 5)
-    whole = half._replace(state=results.FINISHED)
-    assert left.of([(config, half), (config, whole)]) == pytest.approx(estimate + 100)
 
 
 def test_runs_with_other_partitions_use_other_folders() -> None:
     folders: dict[tuple[str, str], Config] = {}
     for name in EXPERIMENTS:
-        for config in reproduce.plan(name, (1, 2), {}).configs:
+        for config in reproduction.plan(name, (1, 2), {}).configs:
             other = folders.setdefault((config.dataset_path, config.task), config)
             for field in ("seed", "labels_per_class", "num_clients", "num_test"):
                 assert getattr(other, field) == getattr(config, field)
-    assert len({config.dataset_path for config in reproduce.plan("curves", (1,), {}).configs}) == 4
+    assert len({config.dataset_path for config in reproduction.plan("curves", (1,), {}).configs}) == 4
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_a_dry_run_prints_commands_that_make_the_same_runs(name: str) -> None:
-    for config in reproduce.plan(name, (1,), {"num_rounds": 12} if name in PAPER_EXPERIMENTS else {}).configs:
-        words = shlex.split(reproduce.command(config))
+    for config in reproduction.plan(name, (1,), {"num_rounds": 12} if name in PAPER_EXPERIMENTS else {}).configs:
+        words = shlex.split(reproduction.command(config))
         assert words[:2] == ["python", "main.py"]
         assert parse(words[2:]).config == config
 
@@ -137,45 +131,24 @@ def test_runs_of_one_model_are_told_apart() -> None:
     assert names == ["fedmatch", "fedmatch, profile official", "fedmatch, no-icc", "fedmatch, no-decomposition"]
 
 
-def test_a_run_is_found_again_by_what_it_is(tmp_path: Path) -> None:
-    config = make_config("lc-biid-c10", num_rounds=3, output_path=str(tmp_path), seed=2)
-    assert reproduce.find_run(config) is None
-    (tmp_path / "logs" / "no run").mkdir(parents=True)
-    write_run(tmp_path / "logs" / "other", [0.1] * 3, seed=1)
-    write_run(tmp_path / "logs" / "other-lr", [0.1] * 3, seed=2, lr=0.1)
-    assert reproduce.find_run(config) is None
-    write_run(tmp_path / "logs" / "partial", [0.1], seed=2, num_rounds=3, workers=7)
-    write_run(tmp_path / "logs" / "further", [0.1, 0.2], seed=2, num_rounds=3)
-    assert reproduce.find_run(config) is None, "without a checkpoint it can't go on"
-    for name in ("partial", "further"):
-        (tmp_path / "check_pts" / name).mkdir(parents=True)
-    found = reproduce.find_run(config)
-    assert found is not None
-    assert (found.name, found.state) == ("further", "partial")
-    write_run(tmp_path / "logs" / "whole", [0.1] * 3, seed=2)
-    found = reproduce.find_run(config)
-    assert found is not None
-    assert (found.name, found.state) == ("whole", "finished")
-
-
-def test_the_list_and_its_refusals(tmp_path: Path) -> None:
-    result = run_main("--work-type=reproduce", "--list", "--seeds=1", cwd=tmp_path)
+def test_the_list_and_its_refusals(tmp_path: Path, commands: CommandServer) -> None:
+    result = commands.run("--work-type=reproduce", "--list", "--seeds=1", cwd=tmp_path)
     assert result.returncode == 0
     for name in EXPERIMENTS:
         assert f"\n{name} " in result.stdout
-    assert_refused(run_main("--work-type=reproduce", cwd=tmp_path), "--experiment: expected a name")
+    assert_refused(commands.run("--work-type=reproduce", cwd=tmp_path), "--experiment: expected a name")
     for seeds in ("0", "²", "1001", "9" * 5000):
-        result = run_main("--work-type=reproduce", "--experiment=batch", f"--seeds={seeds}", cwd=tmp_path)
+        result = commands.run("--work-type=reproduce", "--experiment=batch", f"--seeds={seeds}", cwd=tmp_path)
         assert_refused(result, "--seeds: expected a number of seeds from 1 to 1000")
     for seeds in ("1,1", "1,x", "1,", "1,4294967296", "-1,2"):
-        result = run_main("--work-type=reproduce", "--experiment=batch", f"--seeds={seeds}", cwd=tmp_path)
+        result = commands.run("--work-type=reproduce", "--experiment=batch", f"--seeds={seeds}", cwd=tmp_path)
         assert_refused(result, "--seeds: expected")
-    assert_refused(run_main("--task=lc-biid-c10", "--experiment=batch", cwd=tmp_path), "are for --work-type reproduce")
-    assert_refused(run_main("--task=lc-biid-c10", "--dry-run", cwd=tmp_path), "is for --work-type reproduce")
-    short = run_main("--work-type=reproduce", "--list", "--image-size=16", cwd=tmp_path)
+    assert_refused(
+        commands.run("--task=lc-biid-c10", "--experiment=batch", cwd=tmp_path), "are for --work-type reproduce"
+    )
+    assert_refused(commands.run("--task=lc-biid-c10", "--dry-run", cwd=tmp_path), "is for --work-type reproduce")
+    short = commands.run("--work-type=reproduce", "--list", "--image-size=16", cwd=tmp_path)
     assert "not with these settings: --image-size" in short.stdout
-    other = make_config("lc-biid-c10", num_rounds=3, output_path=str(tmp_path), source="elsewhere.npz")
-    assert reproduce.find_run(other) is None
 
 
 def test_a_reproduction_does_what_is_missing_and_reports(tmp_path: Path, commands: CommandServer) -> None:
@@ -262,11 +235,46 @@ def test_the_page_has_the_runs_and_hours_of_every_experiment() -> None:
         assert not taken or int(taken) == round(sum(map(hours, found)))
 
 
-@pytest.mark.parametrize("num_clients", [10, 100])
-def test_the_papers_streaming_values_of_alexnet_hold_for_both_readings_of_their_caption(num_clients: int) -> None:
-    config = make_config("lc-simb-fmnist", arch="alexnet", num_clients=num_clients, frac_clients=1.0, profile="paper")
-    value = reported(dataclasses.asdict(config))
-    assert value is not None
-    assert value.accuracy == 63.84
-    resnet9 = make_config("lc-simb-fmnist", num_clients=100, frac_clients=1.0, profile="paper")
-    assert reported(dataclasses.asdict(resnet9)) is None, "table 2 says 10"
+ENTRY = """
+    Experiment("mine", "a question of my own", (run("lc-biid-digits", num_rounds=3, **ALEXNET),), RESULTS),
+)
+
+
+def shown_on("""
+
+
+def test_an_experiment_is_one_entry_and_its_page_follows(tmp_path: Path) -> None:
+    """In a copy of the study, whose entry's run has a record: nothing is left to train."""
+    shutil.copytree(ROOT / "study", tmp_path / "study", ignore=shutil.ignore_patterns("results", "__pycache__"))
+    shutil.copy(ROOT / "main.py", tmp_path)
+    path = tmp_path / "study" / "experiments.py"
+    before, after = path.read_text().split("\n)\n\n\ndef shown_on(")
+    path.write_text(before + ENTRY + after)
+    settings = {"arch": "alexnet", "profile": "paper"}
+    logged = write_run(tmp_path / "logs" / "run", [0.25, 0.5, 0.375], "lc-biid-digits", **settings)
+    (logged / "server.txt").write_text("{}")
+    records.keep(logged, make_config("lc-biid-digits", num_rounds=3, **settings), tmp_path)
+
+    def do(*arguments: str) -> str:
+        command = [sys.executable, str(tmp_path / "main.py"), "--work-type=reproduce", *arguments]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout
+
+    assert re.search(r"^mine +1 .* a question of my own$", do("--list"), re.M)
+    (line,) = do("--experiment=mine", "--dry-run").splitlines()
+    assert "--task lc-biid-digits --model fedmatch --profile paper " in line
+    assert line.endswith("  # done")
+    assert do("--experiment=mine").splitlines() == [str(tmp_path / "docs" / "RESULTS.md")]
+    section = (tmp_path / "docs" / "RESULTS.md").read_text().split("## a question of my own\n")[1]
+    assert "| lc-biid-digits | fedmatch, num-rounds 3 | 1 | 37.50 |" in section.replace(
+        "fedmatch |", "fedmatch, num-rounds 3 |"
+    )
+    assert (tmp_path / "docs" / "figures" / "mine.png").stat().st_size > 5000
+
+
+def test_without_the_study_a_reproduction_says_in_one_line_what_it_needs(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fedmatch_tf", "--work-type=reproduce", "--list"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert_refused(result, "needs a checkout of the project")
+    assert len(result.stderr.splitlines()) == 1

@@ -1,0 +1,280 @@
+"""The experiments: every table and figure of the paper as a list of runs, and the runs whose records ship with us.
+
+One entry is one experiment. Where it names a page, its runs have fixed seeds, their records are kept, and the page has
+a section with their table and figure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedmatch_tf.config import Config, ConfigError, flag, make_config, without_effect
+from fedmatch_tf.config.resume import OF_MACHINE
+from fedmatch_tf.config.rules import meaningless, parse_task
+from fedmatch_tf.config.tables import STREAMING
+
+Run = Mapping[str, Any]  # settings that differ from the defaults
+RESULTS, FIELD = Path("docs/RESULTS.md"), Path("docs/FIELD.md")
+DEFAULT_SEEDS = (1, 2, 3)
+
+
+class Experiment(NamedTuple):
+    """What is run for a table or figure."""
+
+    name: str
+    what: str
+    runs: tuple[Run, ...]  # in the order in which they are done
+    page: Path | None = None  # that shows their records
+
+
+def run(task: str, model: str = "fedmatch", **settings: Any) -> Run:
+    """A run with the paper's settings, but for those given; where records are kept, its seed is 1 unless it says."""
+    return {"task": task, "model": model, "profile": "paper", **settings}
+
+
+def runs(tasks: Iterable[str], models: Iterable[str], **settings: Any) -> tuple[Run, ...]:
+    """A run of every model on every task."""
+    return tuple(run(task, model, **settings) for task in tasks for model in models)
+
+
+SSL = ("fedavg-uda", "fedprox-uda", "fedavg-fixmatch", "fedprox-fixmatch")
+ALL = ("fedavg-sl", "fedprox-sl", *SSL, "fedmatch")
+BATCH = ("lc-biid-c10", "ls-biid-c10", "lc-bimb-c10", "ls-bimb-c10")
+C10, STREAMS = ("lc-biid-c10",), ("lc-simb-fmnist", "ls-simb-fmnist")
+COVID, OF_COVID = ("lc-biid-covid", "ls-biid-covid"), ("fedprox-uda", "fedprox-fixmatch", "fedmatch")
+ALEXNET: dict[str, Any] = {"arch": "alexnet"}
+# Baselines that start larger and move twice as far per step, as theta does where psi is a copy of sigma.
+# FedMatch's theta grows to twice sigma; a network that starts there learns nothing, as a few rounds show.
+LARGER: dict[str, Any] = {"psi_factor": 0.5, "lr": 2e-3}
+# Everybody has one learning rate, which the global model decides on: those papers know of no rates of clients.
+FIELD_LC: dict[str, Any] = {"profile": "proxyfl", "num_rounds": 60, "lr_signal": "server", **ALEXNET}
+FIELD_MODELS = ("fedmatch", "fedavg-fixmatch", "fedavg-gpl", "fedavg-sl")
+FIELD_LS: dict[str, Any] = {
+    "num_clients": 20,
+    "frac_clients": 0.4,
+    "alpha": 0.1,
+    "labels_per_class": 400,
+    "num_rounds": 60,
+    "lr_signal": "server",
+    **ALEXNET,
+}
+
+_EXPERIMENTS = (
+    Experiment("batch", "Table 1: CIFAR-10, Batch-IID and Batch-NonIID, both scenarios", runs(BATCH, ALL)),
+    Experiment(
+        "streaming",
+        "Table 2: Fashion-MNIST, Streaming-NonIID, both scenarios",
+        runs(STREAMS[:1], ("local-sl", "local-uda", "local-fixmatch"))
+        + runs(STREAMS, ("fedprox-sl", "fedprox-uda", "fedprox-fixmatch", "fedmatch")),
+    ),
+    Experiment("curves", "accuracy curves of the batch tasks: the runs of Table 1", runs(BATCH, ALL)),
+    Experiment(
+        "ablation-icc",
+        "ablation (a): without inter-client consistency",
+        (run("lc-biid-c10", no_icc=True), run("lc-biid-c10"), *runs(C10, SSL)),
+    ),
+    Experiment("ablation-parts", "ablation (b): sigma only and psi only", (run("lc-biid-c10", ablate_eval=True),)),
+    Experiment(
+        "ablation-labeled-acc",
+        "ablation (c), inter-task interference: accuracy on labelled data after every training step",
+        runs(
+            C10,
+            ("fedprox-uda", "fedprox-fixmatch", "fedmatch"),
+            labeled_acc=True,
+            num_rounds=100,
+            num_clients=10,  # the paper doesn't say; a hundred could not have 1,000 unlabelled examples each
+            unlabeled_per_client=1000,
+            batch_size_unlabeled=200,  # so that the five steps of an epoch see all of them
+        ),
+    ),
+    Experiment(
+        "ablation-labels",
+        "ablation (d) and the table of labels per class: 1, 5, 10, 20",
+        tuple(
+            run("lc-biid-c10", model, labels_per_class=labels, **more)
+            for labels in (1, 5, 10, 20)
+            for model, more in (*((model, {}) for model in OF_COVID), ("fedmatch", {"no_decomposition": True}))
+        ),
+    ),
+    Experiment("covid", "COVID-19 radiography, both scenarios", runs(COVID, OF_COVID)),
+    Experiment(
+        "alexnet",
+        "AlexNet-like: streaming, and Batch-IID with 5, 10 and 20 % of the clients per round",
+        (
+            *runs(STREAMS, ALL, **ALEXNET),
+            *runs(C10, ALL, frac_clients=0.05, **ALEXNET),
+            *runs(C10, ALL, frac_clients=0.1, **ALEXNET),
+            *runs(C10, ALL, frac_clients=0.2, **ALEXNET),
+        ),
+    ),
+    Experiment(
+        "communication",
+        "communication cost curves of FedMatch: Batch-NonIID and streaming, both scenarios",
+        runs(("lc-bimb-c10", "lc-simb-fmnist", "ls-bimb-c10", "ls-simb-fmnist"), ("fedmatch",)),
+    ),
+    Experiment(
+        "results-alexnet",
+        "AlexNet, `lc-biid-c10`: the paper's seven models",
+        (
+            *runs(C10, ("fedmatch", *ALL[:-1]), **ALEXNET),
+            run("lc-biid-c10", seed=2, **ALEXNET),
+            run("lc-biid-c10", seed=3, **ALEXNET),
+        ),
+        RESULTS,
+    ),
+    Experiment(
+        "results-ablations",
+        "AlexNet, `lc-biid-c10`: FedMatch as the original's code has it, and without each of its two ideas",
+        (
+            run("lc-biid-c10", **ALEXNET),
+            run("lc-biid-c10", profile="official", **ALEXNET),
+            run("lc-biid-c10", no_icc=True, **ALEXNET),
+            run("lc-biid-c10", no_decomposition=True, **ALEXNET),
+        ),
+        RESULTS,
+    ),
+    Experiment(
+        "results-scale",
+        "AlexNet, `lc-biid-c10`: does FedMatch's lead come from the scale of its network?",
+        (
+            run("lc-biid-c10", **ALEXNET),
+            run("lc-biid-c10", lambda_l2=0.0, **ALEXNET),  # psi stays a fifth of sigma
+            run("lc-biid-c10", "fedavg-sl", **ALEXNET),
+            run("lc-biid-c10", "fedavg-sl", **ALEXNET, **LARGER),
+            run("lc-biid-c10", "fedavg-fixmatch", **ALEXNET),
+            run("lc-biid-c10", "fedavg-fixmatch", **ALEXNET, **LARGER),
+            run("lc-biid-c10", "fedavg-sl", psi_factor=1.0, lr=2e-3, num_rounds=20, **ALEXNET),
+        ),
+        RESULTS,
+    ),
+    Experiment(
+        "results-labels-at-server",
+        "AlexNet, `ls-biid-c10`: does naive semi-supervision collapse?",
+        (
+            *runs(("ls-biid-c10",), ("fedmatch", "fedavg-fixmatch", "fedavg-uda"), **ALEXNET),
+            # The original's patience in this scenario; with the paper's the server's rate falls early.
+            run("ls-biid-c10", lr_patience=20, **ALEXNET),
+        ),
+        RESULTS,
+    ),
+    Experiment(
+        "results-covid",
+        "AlexNet, COVID-19 radiography, both scenarios",
+        (
+            *runs(COVID, OF_COVID[::-1], **ALEXNET),
+            # With the paper's patience its rates fall before it has learned anything.
+            run("lc-biid-covid", lr_patience=20, **ALEXNET),
+        ),
+        RESULTS,
+    ),
+    Experiment(
+        "results-streaming",
+        "AlexNet, streaming Fashion-MNIST, both scenarios",
+        runs(STREAMS, ("fedmatch", "fedprox-fixmatch"), **ALEXNET),
+        RESULTS,
+    ),
+    Experiment("results-imbalanced", "AlexNet, `lc-bimb-c10`", (run("lc-bimb-c10", **ALEXNET),), RESULTS),
+    Experiment("results-resnet9", "ResNet-9, `lc-biid-c10`", (run("lc-biid-c10", profile="official"),), RESULTS),
+    Experiment(
+        "field-clients-0.1",
+        "AlexNet, 10 % labelled at the clients, Dirichlet 0.1",
+        runs(("lc-bdir-c10",), FIELD_MODELS, alpha=0.1, **FIELD_LC),
+        FIELD,
+    ),
+    Experiment(
+        "field-clients-1.0",
+        "AlexNet, 10 % labelled at the clients, Dirichlet 1.0",
+        runs(("lc-bdir-c10",), FIELD_MODELS, alpha=1.0, **FIELD_LC),
+        FIELD,
+    ),
+    Experiment(
+        "field-server",
+        "AlexNet, 4000 labels at the server, Dirichlet 0.1",
+        (run("ls-bdir-c10", **FIELD_LS), run("ls-bdir-c10", "semifl", lr=0.03, **FIELD_LS)),  # SemiFL's own rate
+        FIELD,
+    ),
+)
+
+
+def shown_on(page: Path | None) -> list[Experiment]:
+    """The experiments whose records a page shows; of None, those of the paper, which keep no records."""
+    return [experiment for experiment in _EXPERIMENTS if experiment.page == page]
+
+
+def _together(name: str, page: Path) -> Experiment:
+    """All runs of a page, each once."""
+    every = {repr(run): run for experiment in shown_on(page) for run in experiment.runs}
+    return Experiment(name, f"all runs of {page}, with fixed seeds", tuple(every.values()), page)
+
+
+PAPER_EXPERIMENTS = tuple(experiment.name for experiment in shown_on(None))
+_WHOLE_PAGES = (_together("evidence", RESULTS), _together("field", FIELD))
+EXPERIMENTS = {
+    experiment.name: experiment for experiment in (*shown_on(None), *_WHOLE_PAGES, *shown_on(RESULTS), *shown_on(FIELD))
+}
+
+
+def seeds_of(name: str, given: Sequence[int] | None) -> Sequence[int]:
+    """The seeds of an experiment's runs; those of runs that ship with the code are fixed."""
+    if given is not None and name in EXPERIMENTS and EXPERIMENTS[name].page is not None:
+        raise ConfigError(f"--seeds: the runs of --experiment {name} have the seeds of its records; leave it out")
+    return given or DEFAULT_SEEDS
+
+
+class Plan(NamedTuple):
+    """What an experiment comes to with the settings given."""
+
+    configs: list[Config]
+    notes: list[str]  # on settings that some of its runs can't have
+
+
+def configs(name: str, seeds: Sequence[int], given: Mapping[str, Any]) -> list[Config]:
+    """The experiment's runs, seed after seed."""
+    return plan(name, seeds, given).configs
+
+
+def plan(name: str, seeds: Sequence[int], given: Mapping[str, Any]) -> Plan:
+    """The experiment's runs, seed after seed, and what is to be said of them.
+
+    Args:
+        given: settings that replace the experiment's, such as another profile, fewer rounds or a smaller network. One
+            that has no meaning for a run is left out of that run.
+    """
+    if name not in EXPERIMENTS:
+        raise ConfigError(f"--experiment: expected one of {', '.join(EXPERIMENTS)}; received {name}")
+    for decided in ("task", "model", "seed"):
+        if decided in given:
+            raise ConfigError(f"{flag(decided)}: is decided by the experiment; use --seeds for other seeds")
+    if EXPERIMENTS[name].page is not None:
+        others = [flag(setting) for setting in given if setting not in OF_MACHINE]
+        if others:
+            raise ConfigError(f"{others[0]}: --experiment {name} has the settings of its records; leave it out")
+        seeds = (1,)  # its runs say their seeds
+    made, notes = [], []
+    for seed in seeds:
+        for settings in EXPERIMENTS[name].runs:
+            fitting, remarks = _fitting(settings, given)
+            made.append(make_config(**{"seed": seed, **settings, **fitting}))
+            notes += remarks
+    return Plan(list(dict.fromkeys(made)), list(dict.fromkeys(notes)))
+
+
+def _fitting(run: Run, given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """(the settings given that this run can have, what is to be said of the others)."""
+    task, model = run["task"], run["model"]
+    senseless = meaningless(task, model, given)
+    # As the run will be, but for switches, which may be of another algorithm, and the run's length.
+    others = {name for name, value in given.items() if value is True} | {"num_rounds", "num_steps"} | set(senseless)
+    as_given = {name: value for name, value in given.items() if name not in others}
+    idle = without_effect(make_config(**{**run, **as_given})) - OF_MACHINE
+    senseless = {name: "it has no effect" for name in given if name in idle} | senseless
+    fitting = {name: value for name, value in given.items() if name not in senseless}
+    notes = [f"{flag(name)} is left out where {why}" for name, why in senseless.items()]
+    streams = parse_task(task)[1] == "simb"
+    if streams and "num_steps" not in given and given.get("num_rounds", math.inf) < STREAMING["num_steps"]:
+        fitting["num_steps"] = given["num_rounds"]  # the fewest rounds of a streaming run
+        notes.append(f"streaming tasks: {fitting['num_steps']} steps, one per round")
+    return fitting, notes

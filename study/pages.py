@@ -1,0 +1,205 @@
+"""The pages that show the records of study/results/: docs/RESULTS.md, a part of docs/FIELD.md, and their figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from fedmatch_tf.base.atomic import replacing, write_text
+from fedmatch_tf.config import Config
+from fedmatch_tf.results.names import run_words
+from fedmatch_tf.results.results import Group, Result
+from fedmatch_tf.results.summary import band, mean, summarise
+from fedmatch_tf.results.tables import Cell, Table, Value, markdown, percent, table_of, value
+from fedmatch_tf.results.time_left import hours
+from study.experiments import FIELD, RESULTS, Experiment, configs, shown_on
+from study.records import ROOT, find
+from study.values import papers_value, published
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FIGURES, REMARKS = Path("docs/figures"), Path("docs/remarks")
+MEASURED = ("<!-- measured: made from study/results/ -->\n", "<!-- end of measured -->\n")  # around that part of FIELD
+COMMAND = "python main.py --work-type reproduce --experiment evidence"
+
+LEAD = f"""# Results
+
+What this code reaches beside the paper, from the records in `study/results/`, which have every round,
+and from remarks in `docs/remarks/`.
+This page is made from them by
+
+```
+{COMMAND}      # or: make results
+```
+
+which first does the runs that are missing, one after the other; each can be stopped and goes on.
+Accuracies are those of the global model on test data after the last round, and the mean of the last ten
+rounds; where the paper has the mean of the clients, so have we. Costs are means over
+rounds, in per cent of one parameter set. One run each, of the seed that is named, or mean and sample deviation
+of several; the paper's values are means of three runs. Where it has none for AlexNet, that for ResNet-9 is shown,
+which tells the order of methods at most. A difference is given where settings are the paper's or those of the
+authors' code. Settings are the paper's (`--profile paper`) unless said.
+"""
+
+
+class Entry(NamedTuple):
+    """Runs of an experiment that differ in nothing but the seed: what is asked for, and the records that there are."""
+
+    config: Config  # of the first
+    label: str  # the model, and what of its settings is neither the paper's nor that of every run of the experiment
+    records: list[Result]
+    missing: list[Config]
+
+    @property
+    def group(self) -> Group:
+        """Its records as a report has them."""
+        return Group("", self.records[0].settings, self.records)
+
+    @property
+    def measure(self) -> str:
+        """The accuracy that the paper has for such a run."""
+        paper = papers_value(self.config)
+        return "local_test_acc" if paper is not None and paper.local else "test_acc"
+
+
+def entries(experiment: Experiment, root: Path = ROOT) -> list[Entry]:
+    """The runs of an experiment, those that differ in the seed together."""
+    runs = configs(experiment.name, (1,), {})
+    shared = set.intersection(*(set(run_words(run)[1:]) for run in runs)) if len(runs) > 1 else set()
+    by_seed: dict[Config, list[tuple[Config, Result | None]]] = {}
+    for config in runs:
+        by_seed.setdefault(replace(config, seed=0), []).append((config, find(config, root)))
+    return [
+        Entry(
+            members[0][0],
+            ", ".join(text for text in run_words(members[0][0]) if text not in shared),
+            [record for _, record in members if record],
+            [config for config, record in members if not record],
+        )
+        for members in by_seed.values()
+    ]
+
+
+def write_pages(root: Path = ROOT) -> None:
+    """Writes docs/RESULTS.md, its part of docs/FIELD.md and all figures."""
+    (root / FIGURES).mkdir(parents=True, exist_ok=True)
+    for experiment in (*shown_on(RESULTS), *shown_on(FIELD)):
+        done = [entry for entry in entries(experiment, root) if entry.records]
+        if done:
+            with replacing(root / FIGURES / f"{experiment.name}.png") as file:
+                figure(experiment, done).savefig(file, dpi=110, format="png")
+    write_text(root / RESULTS, results_page(root))
+    if (root / FIELD).is_file():
+        write_text(root / FIELD, field_page(root))
+
+
+def results_page(root: Path = ROOT) -> str:
+    """The text of docs/RESULTS.md: a function of the records and of the remarks on them."""
+    runs = configs("evidence", (1,), {})
+    missing = [config for config in runs if find(config, root) is None]
+    state = f"**{len(runs) - len(missing)} of {len(runs)} runs are done.**"
+    if missing:
+        state += f" The others take about {sum(map(hours, missing)):.0f} hours on two CPU cores."
+    parts = [LEAD, state + "\n", *_remarks("evidence", root)]
+    for experiment in shown_on(RESULTS):
+        parts += [f"## {experiment.what}\n", *_section(experiment, root)]
+    return "\n".join(parts)
+
+
+def field_page(root: Path = ROOT) -> str:
+    """The text of docs/FIELD.md, with what was measured made from the records."""
+    before, rest = (root / FIELD).read_text(encoding="utf-8").split(MEASURED[0])
+    _, after = rest.split(MEASURED[1])
+    parts = [text for each in shown_on(FIELD) for text in (f"### {each.what}\n", *_section(each, root))]
+    return "".join([before, MEASURED[0], "\n", "\n".join(parts), MEASURED[1], after])
+
+
+def _section(experiment: Experiment, root: Path) -> Iterator[str]:
+    every = entries(experiment, root)
+    done = [entry for entry in every if entry.records]
+    if done:
+        yield f"![Test accuracy over the rounds](figures/{experiment.name}.png)\n"
+        yield markdown(_table(done))
+    missing = [(entry.label, config) for entry in every for config in entry.missing]
+    if missing:
+        seeds = [f", seed {config.seed}" if config.seed != 1 else "" for _, config in missing]
+        names = [f"{config.task} {label}{seed}" for (label, config), seed in zip(missing, seeds)]
+        yield f"Not run yet: {'; '.join(names)}.\n"
+    yield from _remarks(experiment.name, root)
+
+
+def _remarks(name: str, root: Path) -> Iterator[str]:
+    """What is said of the runs by hand."""
+    remarks = root / REMARKS / f"{name}.md"
+    if remarks.is_file():
+        yield remarks.read_text(encoding="utf-8")
+
+
+def _table(done: Sequence[Entry]) -> Table:
+    """A row for each run; where there are several seeds, one for all of them."""
+    rows = []
+    for entry in done:
+        rows += [cells(entry._replace(records=[record])) for record in entry.records]
+        if len(entry.records) > 1:
+            rows.append(cells(entry))
+    return table_of("results", "", rows)
+
+
+def cells(entry: Entry) -> dict[str, Cell]:
+    """The row of an entry's records, by column."""
+    config, summary = entry.config, summarise(entry.group)
+    paper, larger = papers_value(config), papers_value(replace(config, arch="resnet9"))
+    runs = [[100 * line[entry.measure] for line in record.lines] for record in entry.records]
+    accuracy = mean([values[-1] for values in runs])
+    assert accuracy is not None
+    theirs = [each.accuracy for each in published(entry.group.settings) if each.model == config.model]
+    costs = [cost for cost in (paper.s2c, paper.c2s) if cost is not None] if paper else []
+    return {
+        "task": config.task,
+        "model": entry.label,
+        "seed": ", ".join(str(record.settings["seed"]) for record in entry.records),
+        "accuracy (%)": value(accuracy),
+        "last ten": value(mean([math.fsum(values[-10:]) / len(values[-10:]) for values in runs])),
+        "at the lowest validation loss": value(summary.validated),
+        "the paper's is": "the mean of the clients" if paper and paper.local else "",
+        "paper": Value(paper.accuracy, paper.deviation) if paper else "",
+        "difference": Value(accuracy.value - paper.accuracy, sign=True) if paper else "",
+        "paper, ResNet-9": Value(larger.accuracy, larger.deviation) if larger and not paper else "",
+        "S2C": percent(summary.s2c),
+        "S2C without first visits": percent(summary.s2c_returning),
+        "C2S": percent(summary.c2s),
+        "paper S2C, C2S": ", ".join(f"{100 * cost:.0f}" for cost in costs),
+        "published": f"{theirs[0]:g}" if theirs else "",
+        "minutes": value(summary.minutes and summary.minutes._replace(deviation=None), digits=0),
+    }
+
+
+def figure(experiment: Experiment, done: Sequence[Entry]) -> Figure:
+    """A picture per task: accuracy over rounds, the paper's values behind the last one."""
+    from fedmatch_tf.results import plots, style  # matplotlib takes half a second to load
+
+    tasks = list(dict.fromkeys(entry.config.task for entry in done))
+    picture, panels = plots.panels(experiment.what.replace("`", ""), tasks)
+    for task, axes in zip(tasks, panels):
+        shown = [entry for entry in done if entry.config.task == task]
+        filled: dict[str, str] = {}  # colour -> the algorithm whose diamond is filled: two with one learner share it
+        diamonds: dict[str, str] = {}  # of the legend: what a diamond is of -> its face
+        for look, entry in zip(style.of_models([entry.config.model for entry in shown]), shown):
+            rounds, centre, width = band(entry.group, entry.measure)
+            seeds = f" (mean of {len(entry.records)} seeds)" if len(entry.records) > 1 else ""
+            plots.curve(axes, look, entry.label + seeds, rounds, centre, width)
+            paper = papers_value(entry.config)
+            if paper is not None:
+                algorithm = entry.config.algorithm
+                hollow = filled.setdefault(look.colour, algorithm) != algorithm
+                diamonds[f"the paper's value{f', {algorithm}' if hollow else ''}"] = "white" if hollow else "grey"
+                plots.marker(axes, 1.02 * rounds[-1], paper.accuracy, look.colour, hollow)
+        for label, face in diamonds.items():
+            axes.plot([], [], color="grey", ls="", marker="D", ms=5, mfc=face, label=label)
+        plots.finish(axes, "round", "test accuracy, %" if axes is panels[0] else "")
+    panels[0].set_ylim(bottom=0)  # of all, when the highest curve is known
+    return picture

@@ -28,7 +28,6 @@ class MadeUp:
 
     def map(self, tasks: Iterable[Any]) -> Iterator[Any]:
         from fedmatch_tf.algorithms import wire
-        from fedmatch_tf.algorithms.algorithm import Update
         from fedmatch_tf.base import seeding
         from fedmatch_tf.federation.tasks import ClientResult, ClientTask, EvalResult, client_model
         from fedmatch_tf.networks.params import Params
@@ -43,9 +42,19 @@ class MadeUp:
             rng = seeding.stream(1, "made up", task.round_num, task.client)
             trained = Params(received.sigma + rng.random(len(received.sigma), np.float32), received.psi)
             upload = wire.upload(trained, received, 0.0, 0.0, True)
-            update = Update(task.client, upload, num_examples=1, embedding=rng.random(10, np.float32))
             valid = EvalResult(client_model(task.client), "valid", 0, 1, (10,), (1.0,), (5,))
-            yield ClientResult(update, task.broadcast.cost, task.plateau, task.lr, (), scored=(valid,))
+            yield ClientResult(
+                task.client,
+                *upload.params,
+                num_examples=1,
+                s2c=task.broadcast.cost,
+                c2s=upload.cost,
+                plateau=task.plateau,
+                lr=task.lr,
+                losses={},
+                embedding=rng.random(10, np.float32),
+                scored=(valid,),
+            )
 
 
 def measure(num_clients: int, store: str, cohort: int, weights: int, num_rounds: int) -> int:

@@ -31,7 +31,7 @@ class UntilFirstStep:
         step = self._worker._learner.supervised_step
 
         def first_step(*args: Any) -> Any:
-            float(step(*args))
+            float(step(*args).losses["total"])
             Path(sign).touch()
             time.sleep(1000)
 

@@ -16,7 +16,6 @@ import numpy as np
 
 from benchmarks.measure import arguments, machine, median, ratio, seconds
 from fedmatch_tf.algorithms import wire
-from fedmatch_tf.algorithms.algorithm import Update
 from fedmatch_tf.config import Config, make_config
 from fedmatch_tf.federation.tasks import ClientResult, ClientTask
 from fedmatch_tf.learners.schedule import Plateau
@@ -36,9 +35,8 @@ class Echo:
         pass
 
     def run(self, task: ClientTask) -> ClientResult:
-        upload = wire.Upload(task.broadcast.params, task.broadcast.cost)
-        update = Update(task.client, upload, num_examples=1)
-        return ClientResult(update, task.broadcast.cost, task.plateau, task.lr, ())
+        params, cost = task.broadcast.params, task.broadcast.cost
+        return ClientResult(task.client, params.sigma, params.psi, 1, cost, cost, task.plateau, task.lr, losses={})
 
 
 def tasks(round_num: int, params: Params) -> Iterator[ClientTask]:
@@ -47,7 +45,7 @@ def tasks(round_num: int, params: Params) -> Iterator[ClientTask]:
 
 
 def one_round(backend: Any, params: Params) -> None:
-    received = [result.update.upload.params.psi for result in backend.map(tasks(0, params))]
+    received = [result.psi for result in backend.map(tasks(0, params))]
     assert len(received) == CLIENTS
     for psi in received:  # every byte is there
         assert psi[-1] == params.psi[-1]

@@ -10,6 +10,7 @@ import tensorflow as tf
 from fedmatch_tf.config import Config, make_config
 from fedmatch_tf.data import augment
 from fedmatch_tf.learners.fedmatch import FedMatch
+from fedmatch_tf.learners.learner import Terms
 from fedmatch_tf.networks import build as networks
 from fedmatch_tf.networks.evaluate import Evaluator
 from fedmatch_tf.networks.params import Params
@@ -42,6 +43,17 @@ class Bench:
     def probs(self, x: np.ndarray = X) -> np.ndarray:
         result: np.ndarray = self.model(tf.cast(x, tf.float32) / 255, training=True).numpy()
         return result
+
+
+def psi_of(params: Params) -> np.ndarray:
+    """Of a decomposed network's parameters."""
+    assert params.psi is not None
+    return params.psi
+
+
+def numbers(terms: Terms) -> dict[str, float]:
+    """A step's terms as numbers."""
+    return {name: float(value) for name, value in terms.losses.items()}
 
 
 def flat(tensors: list[Any]) -> np.ndarray:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from fedmatch_tf.algorithms.algorithm import Update, make_algorithm
+from fedmatch_tf.algorithms.algorithm import make_algorithm
 from fedmatch_tf.base import seeding
 from fedmatch_tf.config import Config, make_config, settings
 from fedmatch_tf.data.loader import Partitions, load_eval
@@ -34,7 +34,6 @@ from fedmatch_tf.federation.tasks import (
     ServerResult,
     ServerTask,
     Start,
-    Step,
     client_model,
 )
 from fedmatch_tf.learners.schedule import Plateau
@@ -74,7 +73,7 @@ class StandIn:
         if isinstance(task, ServerTask):
             rng = seeding.stream(seed, "stand-in server", task.round_num)
             params = Params(task.params.sigma + rng.random(SIZE, np.float32), task.params.psi)
-            return ServerResult(params)
+            return ServerResult(params, {"supervised": 2.0, "total": 2.0})
         return self._client(task)
 
     def _client(self, task: ClientTask) -> ClientResult:
@@ -85,18 +84,25 @@ class StandIn:
         config, received = self._config, task.broadcast.params
         rng = seeding.stream(config.seed, "stand-in client", task.round_num, task.client)
         helped = sum((psi for psi in task.broadcast.helpers), np.zeros(SIZE, np.float32))
+        assert received.psi is not None
         trained = Params(received.sigma + rng.random(SIZE, np.float32), received.psi + 0.1 * helped)
         upload = self._algorithm.upload(trained, received)
         theta = trained.theta()
         model, splits = client_model(task.client), scoring.client_splits(config)
         scored = tuple(evaluated(EvalTask(task.round_num, model, split, theta)) for split in splits)
-        steps = (Step("u", 1.0, num_rows=4, confident_rows=(0, 1), pseudo_labels=(3, 3), num_correct=1),)
         return ClientResult(
-            Update(task.client, upload, num_examples=10, embedding=upload.params.psi[:10]),
-            task.broadcast.cost,
-            task.plateau,
-            task.lr,
-            steps,
+            task.client,
+            *upload.params,
+            num_examples=10,
+            s2c=task.broadcast.cost,
+            c2s=upload.cost,
+            plateau=task.plateau,
+            lr=task.lr,
+            losses={"pseudo": 0.25, "inter_client": None, "total": 0.25},
+            num_unlabeled=4,
+            confident_rows=2,
+            num_correct=1,
+            embedding=upload.params.shared_part[:10],
             scored=scored if task.score else (),
             theta=None if task.score else theta,
         )
@@ -115,12 +121,12 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._held: dict[int, Held] = {}
-        self._new: dict[int, Params] = {}
+        self._new: dict[int, Params | None] = {}
 
     def get(self, client: int) -> Held | None:
         return self._held.get(client)
 
-    def put(self, client: int, params: Params) -> None:
+    def put(self, client: int, params: Params | None) -> None:
         self._new[client] = params
 
     def end_round(self, plateaus: Mapping[int, Plateau]) -> None:

@@ -34,8 +34,6 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
         "data.transforms",
         "networks",
         "learners",
-        "federation.client",
-        "federation.server_epoch",
         "federation.worker",
         "workers.environment",
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Callable, NamedTuple
 
 import numpy as np
 
@@ -35,31 +35,46 @@ class ServerState(NamedTuple):
 
 
 class Update(NamedTuple):
-    """What reaches the server from a client's round."""
+    """What the server has of a client after its round."""
 
     client: int
-    upload: Upload
+    params: Params  # as both sides hold them
     num_examples: int  # labelled and unlabelled, that the client holds
-    embedding: np.ndarray | None = None  # float32 [classes]: softmax on the probe image; None where nobody needs it
 
 
-class Algorithm(Protocol):
-    """A federated algorithm, as pure functions of their arguments. Made from a Config."""
+Train = Callable[[ServerState], ServerState]
 
-    embeds: bool  # whether the server knows clients by their model's prediction on the probe image
-    server_trains_last: bool  # whether the server's epochs (labels-at-server) end a round instead of beginning it
-    proximal_weight: float  # mu of mu / 2 |theta - received|^2, which clients add to their loss; 0: nothing
+
+class Algorithm:
+    """A federated algorithm, as pure functions of their arguments."""
+
+    embeds = False  # whether the server knows clients by their model's prediction on the probe image
+    proximal_weight = 0.0  # mu of mu / 2 |theta - received|^2, which clients add to their loss; 0: nothing
+    trains_ahead = True  # whether the server's next epoch begins with what a round leaves, so may run beside its scores
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    def before_clients(self, state: ServerState, train: Train) -> ServerState:
+        """The state that a round's clients are sent; `train` runs the server's epochs, if there are any."""
+        return train(state)
+
+    def after_clients(self, state: ServerState, train: Train) -> ServerState:
+        """The state after a round, from that with the clients' mean."""
+        return state
 
     def broadcast(self, state: ServerState, held: Params | None, helpers: Sequence[Params]) -> Broadcast:
         """What the server sends to a client.
 
         Args:
-            held: what `keep` kept of the client; None before its first round.
+            held: what `keep` kept of the client; None before its first round, or if that was nothing.
             helpers: what was kept of the clients that help it.
         """
+        raise NotImplementedError
 
     def upload(self, trained: Params, received: Params) -> Upload:
         """What the client sends back; called at the client."""
+        raise NotImplementedError
 
     def empty(self, state: ServerState, sizes: Sequence[int]) -> Any:
         """What a round's updates are added to, one by one.
@@ -67,18 +82,19 @@ class Algorithm(Protocol):
         Args:
             sizes: for each client whose update is expected, how many examples it holds; 0 if that is not known.
         """
+        raise NotImplementedError
 
     def add(self, total: Any, update: Update) -> Any:
         """The total with this update. It may use the memory of the one before; the update is gone afterwards."""
+        raise NotImplementedError
 
     def finish(self, state: ServerState, total: Any) -> ServerState:
         """The state with new params (and memory, if there is any) after a round with at least one update."""
+        raise NotImplementedError
 
-    def keep(self, upload: Upload) -> Params:
-        """What must be known of the client's parameters in its next round."""
-
-
-NOTHING = Params(np.zeros(0, np.float32), np.zeros(0, np.float32))
+    def keep(self, params: Params) -> Params | None:
+        """What must be known in a client's next round of the parameters that both sides hold of it."""
+        raise NotImplementedError
 
 
 def make_algorithm(config: Config) -> Algorithm:

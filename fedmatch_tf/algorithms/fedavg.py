@@ -6,20 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedmatch_tf.algorithms import wire
-from fedmatch_tf.algorithms.algorithm import NOTHING, ServerState, Update
-from fedmatch_tf.config import Config
+from fedmatch_tf.algorithms.algorithm import Algorithm, ServerState, Update
 from fedmatch_tf.networks.params import Mean, Params
 
 
-class FedAvg:
+class FedAvg(Algorithm):
     """Plain federated averaging of one set of parameters, which a plain network keeps in sigma."""
-
-    embeds = False
-    server_trains_last = False
-    proximal_weight = 0.0
-
-    def __init__(self, config: Config) -> None:
-        """No setting changes it."""
 
     def broadcast(self, state: ServerState, held: Params | None, helpers: Sequence[Params]) -> wire.Broadcast:
         """All weights, whatever the client holds."""
@@ -39,12 +31,11 @@ class FedAvg:
 
     def add(self, total: Any, update: Update) -> Any:
         """The weighted mean with one client more."""
-        return total.add(update.upload.params.sigma, self.weight(update))
+        return total.add(update.params.sigma, self.weight(update))
 
     def finish(self, state: ServerState, total: Any) -> ServerState:
         """The mean is the next theta."""
         return state._replace(params=state.params._replace(sigma=total.result()))
 
-    def keep(self, upload: wire.Upload) -> Params:
+    def keep(self, params: Params) -> None:
         """Nothing: a client gets everything anew."""
-        return NOTHING

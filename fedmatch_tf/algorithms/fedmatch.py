@@ -7,58 +7,55 @@ Algorithm 2 (labels-at-server), lines 12 to 15: only the server trains sigma, so
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+
+import numpy as np
 
 from fedmatch_tf.algorithms import wire
-from fedmatch_tf.algorithms.algorithm import ServerState, Update
+from fedmatch_tf.algorithms.algorithm import Algorithm, ServerState, Update
 from fedmatch_tf.config import Config
 from fedmatch_tf.networks.params import Mean, Params
 
-
-class Means(NamedTuple):
-    """Of a round's clients."""
-
-    sigma: Mean
-    psi: Mean
+Means = tuple[Mean, ...]  # of what clients train: sigma and psi, or one of them
 
 
-class FedMatch:
+class FedMatch(Algorithm):
     """The paper's algorithm; without decomposition, the one set of parameters travels as sigma does."""
 
     embeds = True
-    server_trains_last = False
-    proximal_weight = 0.0
 
     def __init__(self, config: Config) -> None:
-        self._config = config
+        super().__init__(config)
         self._clients_train_sigma = config.scenario == "lc" or not config.decomposed
 
     def broadcast(self, state: ServerState, held: Params | None, helpers: Sequence[Params]) -> wire.Broadcast:
         """Differences to what the client still holds; everything, and no helpers, on its first visit."""
         if held is None:
             return wire.full_broadcast(state.params)
-        config, psis = self._config, [wire.helper_part(helper) for helper in helpers]
-        return wire.broadcast(state.params, held, psis, config.l1_thres, config.delta_thres, config.s2c_content)
+        config, shared = self.config, [helper.shared_part for helper in helpers]
+        return wire.broadcast(state.params, held, shared, config.l1_thres, config.delta_thres, config.s2c_content)
 
     def upload(self, trained: Params, received: Params) -> wire.Upload:
         """Differences to what the client received."""
-        config = self._config
+        config = self.config
         return wire.upload(trained, received, config.l1_thres, config.delta_thres, self._clients_train_sigma)
 
     def empty(self, state: ServerState, sizes: Sequence[int]) -> Means:
         """No clients yet; in the mean they all count the same."""
-        return Means(Mean(planned=len(sizes)), Mean(planned=len(sizes)))
+        return tuple(Mean(planned=len(sizes)) for _ in self._trained(state.params))
 
     def add(self, total: Means, update: Update) -> Means:
-        """The means with one client more: of sigma only where clients train it."""
-        sigma, psi = update.upload.params
-        return Means(total.sigma.add(sigma, 1.0) if self._clients_train_sigma else total.sigma, total.psi.add(psi, 1.0))
+        """The means with one client more."""
+        return tuple(mean.add(part, 1.0) for mean, part in zip(total, self._trained(update.params)))
 
     def finish(self, state: ServerState, total: Means) -> ServerState:
         """sigma and psi are the means over the round's clients, each on its own."""
-        sigma = total.sigma.result() if self._clients_train_sigma else state.params.sigma
-        return state._replace(params=Params(sigma, total.psi.result()))
+        untrained = [] if self._clients_train_sigma else [state.params.sigma]
+        return state._replace(params=Params(*untrained, *(mean.result() for mean in total)))
 
-    def keep(self, upload: wire.Upload) -> Params:
+    def _trained(self, params: Params) -> tuple[np.ndarray, ...]:
+        """The parts that clients train."""
+        return params.parts if self._clients_train_sigma else params.parts[1:]
+
+    def keep(self, params: Params) -> Params:
         """What both sides hold of the client: differences are taken to it, and it may help others."""
-        return upload.params
+        return params

@@ -4,29 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedmatch_tf.algorithms import wire
-from fedmatch_tf.algorithms.algorithm import ServerState, Update
-from fedmatch_tf.config import Config
+from fedmatch_tf.algorithms.algorithm import Algorithm, ServerState, Update
+from fedmatch_tf.algorithms.wire import Broadcast, Cost, Upload
 from fedmatch_tf.networks.params import Params
 
 
-class Local:
+class Local(Algorithm):
     """No server to speak of: it hands out the starting parameters and keeps each client's own."""
 
-    embeds = False
-    server_trains_last = False
-    proximal_weight = 0.0
-
-    def __init__(self, config: Config) -> None:
-        """No setting changes it."""
-
-    def broadcast(self, state: ServerState, held: Params | None, helpers: Sequence[Params]) -> wire.Broadcast:
+    def broadcast(self, state: ServerState, held: Params | None, helpers: Sequence[Params]) -> Broadcast:
         """The client's own parameters, at no cost; the common start before its first round."""
-        return wire.own_broadcast(state.params if held is None else held)
+        return Broadcast(state.params if held is None else held, (), Cost())
 
-    def upload(self, trained: Params, received: Params) -> wire.Upload:
+    def upload(self, trained: Params, received: Params) -> Upload:
         """The client's own parameters, at no cost."""
-        return wire.own_upload(trained)
+        return Upload(trained, Cost())
 
     def empty(self, state: ServerState, sizes: Sequence[int]) -> None:
         """Nothing is added up."""
@@ -38,6 +30,6 @@ class Local:
         """Nothing changes."""
         return state
 
-    def keep(self, upload: wire.Upload) -> Params:
+    def keep(self, params: Params) -> Params:
         """The client's own parameters."""
-        return upload.params
+        return params

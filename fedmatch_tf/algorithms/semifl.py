@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedmatch_tf.algorithms.algorithm import ServerState, Update
+from fedmatch_tf.algorithms.algorithm import ServerState, Train, Update
 from fedmatch_tf.algorithms.fedavg import FedAvg
 from fedmatch_tf.networks.params import Mean
 
@@ -22,7 +22,15 @@ class Moved(NamedTuple):
 class SemiFL(FedAvg):
     """A uniform mean over the clients that had something to learn; then the server's epochs, then the test."""
 
-    server_trains_last = True
+    trains_ahead = False
+
+    def before_clients(self, state: ServerState, train: Train) -> ServerState:
+        """As the round before left it."""
+        return state
+
+    def after_clients(self, state: ServerState, train: Train) -> ServerState:
+        """Fine-tuned on the server's labels."""
+        return train(state)
 
     def empty(self, state: ServerState, sizes: Sequence[int]) -> Any:
         """No clients yet; in the mean they all count the same."""
@@ -30,7 +38,7 @@ class SemiFL(FedAvg):
 
     def add(self, total: Any, update: Update) -> Any:
         """A client without a confident example sends back what it received, and does not count."""
-        theta = update.upload.params.sigma
+        theta = update.params.sigma
         if np.array_equal(theta, total.received):
             return total
         return total._replace(mean=total.mean.add(theta, 1.0))

@@ -1,10 +1,11 @@
-"""What crosses between server and client, and what it costs. Weights travel only inside these messages.
+"""What server and client have of each other after a message, and what the message counts as.
 
-A message says which elements changed by more than a threshold and their new values, so applying it is exact. Costs are
-ratios to the number of weights of one parameter set (sigma and psi together can cost 2), and bytes as encoded.
+Counted are, as in the original, the elements that differ by more than a threshold from what the other side holds: as
+ratios to the number of weights of one parameter set (sigma and psi together can cost 2), and as the bytes of their new
+values behind a bitmap or their places. An upload is exactly what is counted. So is a broadcast with
+`s2c_content=counted`; with `full`, the original's way, the client gets all weights, whatever is counted.
 
-`diff`, `encode`, `decode` and `apply` are the message as it would cross a network. The simulation crosses none, so it
-takes `merge`, which is both ends in one, and `num_bytes`; tests hold that they agree.
+Nothing is encoded: `merge` is both ends of a message in one, and `num_bytes` is how long it would be.
 """
 
 from __future__ import annotations
@@ -17,21 +18,13 @@ import numpy as np
 from fedmatch_tf.networks.params import Params, blocks, hard_threshold
 
 
-class SparseDelta(NamedTuple):
-    """New values of some elements of a vector."""
-
-    places: np.ndarray  # uint32 [k], ascending
-    values: np.ndarray  # float32 [k]
-    size: int  # of the whole vector
-
-
 class Cost(NamedTuple):
-    """What a message costs, in weights sent over weights of one parameter set."""
+    """What a message counts as, in weights sent over weights of one parameter set."""
 
-    sigma: float
-    psi: float
-    helpers: float
-    num_bytes: int
+    sigma: float = 0.0
+    psi: float = 0.0
+    helpers: float = 0.0
+    num_bytes: int = 0
 
     @property
     def sum(self) -> float:
@@ -54,25 +47,12 @@ class Upload(NamedTuple):
     cost: Cost
 
 
-def diff(new: np.ndarray, old: np.ndarray, threshold: float) -> SparseDelta:
-    """The elements that differ by more than the threshold."""
-    index = np.flatnonzero(np.abs(new - old) > np.float32(threshold))
-    return SparseDelta(index.astype(np.uint32), new[index], len(new))
-
-
-def apply(old: np.ndarray, delta: SparseDelta) -> np.ndarray:
-    """The old vector with the new values in place."""
-    result = old.copy()
-    result[delta.places] = delta.values
-    return result
-
-
 def merge(
     new: np.ndarray, old: np.ndarray, threshold: float, l1_thres: float = 0.0, as_is: bool = False
 ) -> tuple[np.ndarray, int]:
     """(the old vector after the differences were sent and applied, how many elements that were).
 
-    The same as `apply(old, diff(...))`, where elements of `new` up to l1_thres count as 0, in one go through memory.
+    Elements of `new` up to l1_thres count as 0.
 
     Args:
         as_is: small elements count as 0 only where it is decided what is sent; they are sent as they are.
@@ -100,56 +80,20 @@ def num_changed(new: np.ndarray, old: np.ndarray, threshold: float, l1_thres: fl
     return count
 
 
-def encode(delta: SparseDelta) -> bytes:
-    """The message as bytes: values behind their indices or behind a bitmap, whichever is smaller."""
-    bitmap = np.zeros(delta.size, bool)
-    bitmap[delta.places] = True
-    where = delta.places.astype("<u4").tobytes()
-    packed = np.packbits(bitmap).tobytes()
-    kind, places = (b"B", packed) if len(packed) < len(where) else (b"I", where)
-    return (
-        kind
-        + np.array([delta.size, len(delta.places)], "<u4").tobytes()
-        + places
-        + delta.values.astype("<f4").tobytes()
-    )
-
-
-def decode(message: bytes) -> SparseDelta:
-    """The delta of an encoded message."""
-    kind, (size, count) = message[:1], np.frombuffer(message, "<u4", 2, offset=1)
-    values = np.frombuffer(message, "<f4", count, offset=len(message) - 4 * int(count))
-    places = message[_HEADER : len(message) - 4 * int(count)]
-    if kind == b"B":
-        bits = np.unpackbits(np.frombuffer(places, np.uint8), count=int(size))
-        index = np.flatnonzero(bits).astype(np.uint32)
-    else:
-        index = np.frombuffer(places, "<u4")
-    return SparseDelta(index, values, int(size))
-
-
-_HEADER = 9  # kind, size and count
-
-
 def num_bytes(size: int, count: int) -> int:
-    """Length of an encoded message, without making it."""
-    return _HEADER + min(4 * count, -(-size // 8)) + 4 * count
+    """Bytes of so many new values of a vector, with a bitmap or their places, whichever is shorter, and a head."""
+    return 9 + min(4 * count, -(-size // 8)) + 4 * count
 
 
 def full_broadcast(params: Params) -> Broadcast:
     """All weights: round 0, and a client's first visit. No helpers, as nothing is known of the client."""
-    psi = len(params.psi) / len(params.sigma)
-    return Broadcast(params, (), Cost(1.0, psi, 0.0, params.sigma.nbytes + params.psi.nbytes))
+    psi = 0.0 if params.psi is None else len(params.psi) / len(params.sigma)
+    return Broadcast(params, (), Cost(1.0, psi, 0.0, sum(part.nbytes for part in params.parts)))
 
 
-def own_broadcast(params: Params) -> Broadcast:
-    """A client that shares nothing goes on with its own parameters: nothing is sent."""
-    return Broadcast(params, (), Cost(0.0, 0.0, 0.0, 0))
-
-
-def helper_part(params: Params) -> np.ndarray:
-    """What a helper is known by: its psi, or all of its parameters where there is no psi."""
-    return params.psi if len(params.psi) else params.sigma
+def full_upload(trained: Params) -> Upload:
+    """All weights, as plain federated averaging sends them."""
+    return Upload(trained, Cost(1.0, num_bytes=trained.sigma.nbytes))
 
 
 def broadcast(
@@ -161,29 +105,27 @@ def broadcast(
         content: `full`, the client gets all weights though only the differences are counted, as in the original;
             `counted`, it gets exactly what is counted.
     """
-    size, psi_size = len(server.sigma), len(server.psi)
-    sparse = [hard_threshold(helper, l1_thres) if psi_size else helper for helper in helpers]
-    own = held.sigma
-    if psi_size and (helpers or content != "full"):
-        own = hard_threshold(held.psi, l1_thres)
-    bases = [np.where(helper != 0, own, np.float32(0)) for helper in sparse]
-    received, got_helpers = server, tuple(helpers)
-    if content == "full":
-        sigma = num_changed(server.sigma, held.sigma, delta_thres)
-        psi = num_changed(server.psi, held.psi, delta_thres, l1_thres)
-        helped = [num_changed(helper, base, delta_thres) for helper, base in zip(sparse, bases)]
-    else:
-        new_sigma, sigma = merge(server.sigma, held.sigma, delta_thres)
-        new_psi, psi = merge(server.psi, own[:psi_size], delta_thres, l1_thres)
-        merged = [merge(helper, base, delta_thres) for helper, base in zip(sparse, bases)]
-        received, got_helpers = Params(new_sigma, new_psi), tuple(helper for helper, _ in merged)
-        helped = [count for _, count in merged]
-    sent_bytes = (
-        num_bytes(size, sigma)
-        + num_bytes(psi_size, psi)
-        + sum(num_bytes(len(helper), count) for helper, count in zip(helpers, helped))
-    )
-    return Broadcast(received, got_helpers, Cost(sigma / size, psi / size, sum(helped) / size, sent_bytes))
+    size, at_client = len(server.sigma), held.shared_part  # what psi and helpers are compared with
+    if held.psi is None:
+        l1_thres = 0.0
+    elif helpers or content == "counted":
+        at_client = hard_threshold(at_client, l1_thres)
+
+    def send(new: np.ndarray, old: np.ndarray, l1_thres: float) -> tuple[np.ndarray, int]:
+        """(what the client then has of it, how many elements are counted)."""
+        if content == "full":
+            return new, num_changed(new, old, delta_thres, l1_thres)
+        return merge(new, old, delta_thres, l1_thres)
+
+    sigma, sigma_count = send(server.sigma, held.sigma, 0.0)
+    psi, psi_count = (None, 0) if server.psi is None else send(server.psi, at_client, l1_thres)
+    # Where a helper is 0, nothing of it is counted, whatever the client has there.
+    shown = [np.where(np.abs(helper) > np.float32(l1_thres), at_client, np.float32(0)) for helper in helpers]
+    helped = [send(helper, old, l1_thres) for helper, old in zip(helpers, shown)]
+    total_bytes = num_bytes(size, sigma_count) + num_bytes(0 if psi is None else len(psi), psi_count)
+    total_bytes += sum(num_bytes(len(helper), count) for helper, count in helped)
+    cost = Cost(sigma_count / size, psi_count / size, sum(count for _, count in helped) / size, total_bytes)
+    return Broadcast(Params(sigma, psi), tuple(helper for helper, _ in helped), cost)
 
 
 def upload(trained: Params, received: Params, l1_thres: float, delta_thres: float, with_sigma: bool) -> Upload:
@@ -194,21 +136,12 @@ def upload(trained: Params, received: Params, l1_thres: float, delta_thres: floa
     Args:
         with_sigma: False where clients don't train sigma, as in labels-at-server.
     """
-    size = len(received.sigma)
-    psi, count = merge(trained.psi, received.psi, delta_thres, l1_thres, as_is=True)
-    params, cost = Params(received.sigma, psi), Cost(0.0, count / size, 0.0, num_bytes(len(psi), count))
+    size, params, cost = len(received.sigma), received, Cost(num_bytes=num_bytes(0, 0))
+    if trained.psi is not None and received.psi is not None:
+        psi, count = merge(trained.psi, received.psi, delta_thres, l1_thres, as_is=True)
+        params, cost = params._replace(psi=psi), Cost(psi=count / size, num_bytes=num_bytes(len(psi), count))
     if with_sigma:
         sigma, count = merge(trained.sigma, received.sigma, delta_thres)
         params = params._replace(sigma=sigma)
         cost = cost._replace(sigma=count / size, num_bytes=cost.num_bytes + num_bytes(size, count))
     return Upload(params, cost)
-
-
-def full_upload(trained: Params) -> Upload:
-    """All weights, as plain federated averaging sends them."""
-    return Upload(trained, Cost(1.0, 0.0, 0.0, trained.sigma.nbytes))
-
-
-def own_upload(trained: Params) -> Upload:
-    """A client that shares nothing keeps its parameters: nothing is sent."""
-    return Upload(trained, Cost(0.0, 0.0, 0.0, 0))

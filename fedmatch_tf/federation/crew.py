@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from fedmatch_tf.algorithms.algorithm import Update
 from fedmatch_tf.config import Config
 from fedmatch_tf.federation import scoring
 from fedmatch_tf.federation.scoring import Scores
@@ -35,6 +36,7 @@ from fedmatch_tf.federation.tasks import (
     Split,
     client_model,
 )
+from fedmatch_tf.networks.params import Params
 
 
 class Backend(Protocol):
@@ -56,13 +58,10 @@ class ToScore(NamedTuple):
     splits: tuple[Split, ...]
 
 
-def _with_sigma(result: ClientResult, received: np.ndarray) -> ClientResult:
-    """The result with the sigma that its client received, if that did not come back: it was not trained."""
-    upload = result.update.upload
-    if len(upload.params.sigma):
-        return result
-    upload = upload._replace(params=upload.params._replace(sigma=received))
-    return result._replace(update=result.update._replace(upload=upload))
+def _update(sent: Params, result: ClientResult) -> Update:
+    """What the server has of a client: a sigma that did not come back is as it was sent."""
+    sigma = sent.sigma if result.sigma is None else result.sigma
+    return Update(result.client, Params(sigma, result.psi), result.num_examples)
 
 
 class _Agenda:
@@ -126,8 +125,11 @@ class Crew:
         """The clients in the order in which they are to be trained; equals as they come."""
         return sorted(clients, key=lambda client: -self._sizes.get(client, 0))
 
-    def train_clients(self, round_num: int, tasks: Iterable[ClientTask]) -> Iterator[ClientResult]:
-        """The clients' results in the order of the tasks; their models' scores are among those of the next `score`."""
+    def train_clients(self, round_num: int, tasks: Iterable[ClientTask]) -> Iterator[tuple[Update, ClientResult]]:
+        """(the update, the rest of the result) of each client, in the order of the tasks.
+
+        Their models' scores are among those of the next `score`.
+        """
         workers = self._config.workers or 1
         agenda = _Agenda(tasks, self._config.clients_per_round % workers, most=2 * workers)
         for result in self._backend.map(agenda):
@@ -137,7 +139,7 @@ class Crew:
             self._scored += result.scored
             agenda.add(self._left_to_others(round_num, result))
             for task, in_turn in agenda.in_turn(result._replace(theta=None)):
-                yield _with_sigma(in_turn, task.broadcast.params.sigma)
+                yield _update(task.broadcast.params, in_turn), in_turn._replace(sigma=None, psi=None)
         self._unscored = agenda.rest()
 
     def train_server(self, task: ServerTask) -> ServerResult:

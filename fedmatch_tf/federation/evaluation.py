@@ -10,7 +10,7 @@ from fedmatch_tf.config import Config
 from fedmatch_tf.data.files import Examples
 from fedmatch_tf.data.loader import EvalData
 from fedmatch_tf.federation import scoring
-from fedmatch_tf.federation.batches import LOWER_LR
+from fedmatch_tf.federation.steps import LOWER_LR
 from fedmatch_tf.federation.tasks import EvalResult, EvalTask, TrainingError, name_of
 from fedmatch_tf.networks.evaluate import Evaluator
 

@@ -38,7 +38,8 @@ def run(
     neighbours = Neighbours(state.embeddings)
     for round_num in range(state.rounds_done, config.num_rounds):  # line 3; line 3
         begin, server_lr = time.monotonic(), server.learning_rate(config, state)
-        state, scores = server.train_first(config, algorithm, crew, state, round_num)  # none; lines 4 to 8
+        train = server.Training(config, crew, round_num)
+        state = algorithm.before_clients(state, train)  # none; lines 4 to 8
         active = crew.in_order(server.select_clients(config, round_num))  # line 4; line 9
         lost = server.lost(config, round_num, active)
         helpers = server.helpers_of(config, neighbours, active, round_num)  # line 6; line 11
@@ -46,12 +47,10 @@ def run(
         trained = crew.train_clients(round_num, tasks)  # lines 5 to 9; lines 10 to 14
         # Each update is added to the means as it comes, and then kept on disk: memory does not grow with the clients.
         planned = [sizes.get(client, 0) for client in active if client not in lost]
-        state, results = server.fold(algorithm, state, store, trained, planned, lost)  # lines 10 and 11; line 15
+        state, results = server.fold(algorithm, state, store, trained, planned, lost, train)  # 10 and 11; line 15
         neighbours.update(server.embeddings_of(results, lost))  # line 8; line 13
-        # Not in the paper's listing: servers that train last; test the global model, whose validation losses decide on
-        # learning rates.
-        state, after = server.train_last(config, algorithm, crew, state, round_num)
-        scores |= after | server.score(config, algorithm, crew, state)
+        # Not in the paper's listing: test the global model, whose validation losses decide on learning rates.
+        scores = train.scores | server.score(config, algorithm, crew, state)
         arrived = [result for result in results if result.client not in lost]
         store.end_round(server.plateaus(config, arrived, scores))
         state = server.end_round(config, state, arrived, scores)

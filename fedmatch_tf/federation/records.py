@@ -61,9 +61,7 @@ def round_record(
     server_lr: float | None = None,
 ) -> RoundRecord:
     """The record of a round with these results and scores; an update that did not arrive cost nothing."""
-    steps = [step for result in results for step in result.steps]
-    rows = sum(step.num_rows for step in steps) + sum(result.rows_left_out for result in results)
-    confident = sum(len(step.confident_rows) for step in steps)
+    rows, confident = sum(result.num_unlabeled for result in results), sum(result.confident_rows for result in results)
     return RoundRecord(
         round_num=round_num,
         task_step=task_step,
@@ -74,7 +72,7 @@ def round_record(
         server_valid=scores.get((SERVER, "valid")),
         server_test=scores.get((SERVER, "test")),
         confident=confident / rows if rows else 0.0,
-        pseudo_label_acc=sum(step.num_correct for step in steps) / confident if confident else None,
+        pseudo_label_acc=sum(result.num_correct for result in results) / confident if confident else None,
         helpers=helpers,
         seconds=seconds,
         dropped=dropped,
@@ -83,7 +81,7 @@ def round_record(
 
 
 def _client_record(result: ClientResult, scores: Scores, is_lost: bool) -> ClientRecord:
-    key, c2s = client_model(result.client), Cost(0.0, 0.0, 0.0, 0) if is_lost else result.update.upload.cost
+    key, c2s = client_model(result.client), Cost() if is_lost else result.c2s
     valid, test = scores.get((key, "valid")), scores.get((key, "test"))
     return ClientRecord(result.client, result.s2c, c2s, valid, test, result.lr, result.labeled_acc)
 

@@ -15,12 +15,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from fedmatch_tf.algorithms.algorithm import Algorithm, Best, ServerState
+from fedmatch_tf.algorithms.algorithm import Algorithm, Best, ServerState, Train, Update
 from fedmatch_tf.base import seeding
 from fedmatch_tf.config import Config
 from fedmatch_tf.federation.crew import Crew, ToScore
 from fedmatch_tf.federation.helpers import Neighbours, choose_helpers
 from fedmatch_tf.federation.scoring import Scores, client_splits
+from fedmatch_tf.federation.steps import mean_losses
 from fedmatch_tf.federation.store import Store
 from fedmatch_tf.federation.tasks import (
     GLOBAL,
@@ -29,6 +30,7 @@ from fedmatch_tf.federation.tasks import (
     SERVER,
     ClientResult,
     ClientTask,
+    Losses,
     Score,
     ServerTask,
     Split,
@@ -51,36 +53,37 @@ def task_step(config: Config, round_num: int) -> int:
     return round_num * config.num_steps // config.num_rounds
 
 
-def train_first(
-    config: Config, algorithm: Algorithm, crew: Crew, state: ServerState, round_num: int
-) -> tuple[ServerState, Scores]:
-    """The server's epochs of a round, unless they come last."""
-    return (state, {}) if algorithm.server_trains_last else train(config, crew, state, round_num)
+class Training:
+    """Runs the server's epochs of a round (algorithm 2, lines 4 to 8), when its algorithm calls for them."""
 
+    def __init__(self, config: Config, crew: Crew, round_num: int) -> None:
+        self._config, self._crew, self._round_num = config, crew, round_num
+        self.scores: Scores = {}
+        self._losses: list[Losses] = []
 
-def train_last(
-    config: Config, algorithm: Algorithm, crew: Crew, state: ServerState, round_num: int
-) -> tuple[ServerState, Scores]:
-    """The server's epochs of a round, if they come last."""
-    return train(config, crew, state, round_num) if algorithm.server_trains_last else (state, {})
+    def __call__(self, state: ServerState) -> ServerState:
+        """The state after the epochs; with labels at the clients there are none."""
+        config = self._config
+        for epoch in range(_num_epochs(config)):
+            params, losses = self._crew.train_server(ServerTask(self._round_num, epoch, state.params, state.plateau.lr))
+            to_score = ToScore(SERVER, params.theta(config.l1_thres), client_splits(config))
+            self.scores |= self._crew.score(self._round_num, [to_score])
+            self._losses.append(losses)
+            plateau = next_lr(config, state.plateau, self.scores.get((SERVER, "valid")))
+            state = state._replace(params=params, plateau=plateau)
+        return state
 
-
-def train(config: Config, crew: Crew, state: ServerState, round_num: int) -> tuple[ServerState, Scores]:
-    """(the state after the server's epochs, its model's scores); with labels at the clients there are none."""
-    scores: Scores = {}
-    for epoch in range(_num_epochs(config)):
-        params = crew.train_server(ServerTask(round_num, epoch, state.params, state.plateau.lr)).params
-        scores |= crew.score(round_num, [ToScore(SERVER, params.theta(config.l1_thres), client_splits(config))])
-        plateau = next_lr(config, state.plateau, scores.get((SERVER, "valid")))
-        state = state._replace(params=params, plateau=plateau)
-    return state, scores
+    @property
+    def losses(self) -> Losses:
+        """Means over the epochs so far; of no terms if there were none."""
+        return mean_losses(self._losses, len(self._losses))
 
 
 def _next_epoch(config: Config, algorithm: Algorithm, state: ServerState) -> ServerTask | None:
     """The server's first epoch of the next round, if it needs nothing that this round's scores or the next will say."""
     if _num_epochs(config) == 0 or state.rounds_done == config.num_rounds or config.lr_signal == "server":
         return None
-    if algorithm.server_trains_last:
+    if not algorithm.trains_ahead:
         return None
     return ServerTask(state.rounds_done, 0, state.params, state.plateau.lr)
 
@@ -139,7 +142,8 @@ def client_tasks(
     devices = _devices(config, round_num)
     for client in clients:
         held = store.get(client)
-        helping = [other.params for helper in helpers.get(client, ()) if (other := store.get(helper)) is not None]
+        others = [store.get(helper) for helper in helpers.get(client, ())]
+        helping = [other.params for other in others if other is not None and other.params is not None]
         message = algorithm.broadcast(state, None if held is None else held.params, helping)
         plateau = schedule.start(config.lr, config.patience) if held is None else held.plateau
         if config.lr_signal == "server":
@@ -165,34 +169,39 @@ def fold(
     algorithm: Algorithm,
     state: ServerState,
     store: Store,
-    trained: Iterable[ClientResult],
+    trained: Iterable[tuple[Update, ClientResult]],
     planned: Sequence[int],
-    lost: Collection[int] = (),
+    lost: Collection[int],
+    train: Train,
 ) -> tuple[ServerState, list[ClientResult]]:
-    """(the state after a round, the clients' results without their parameters, sorted by client).
+    """(the state after a round, the clients' results, sorted by client).
 
-    Each update is added to the round's sums and kept as it comes. Without any, all stays as it is.
+    Each update is added to the round's sums and kept as it comes. Without any, the clients change nothing.
 
     Args:
         planned: examples of the clients whose updates are expected.
         lost: clients whose updates don't arrive.
+        train: runs the server's epochs, for an algorithm that has them after the clients.
     """
     total, results = algorithm.empty(state, planned), []
-    for result in trained:
-        if result.client not in lost:
-            total = algorithm.add(total, result.update)
-            store.put(result.client, algorithm.keep(result.update.upload))
-        results.append(result.without_params())
+    for update, result in trained:
+        if update.client not in lost:
+            total = algorithm.add(total, update)
+            store.put(update.client, algorithm.keep(update.params))
+        results.append(result)
     results.sort(key=lambda result: result.client)
-    state = algorithm.finish(state, total) if planned else state
+    state = algorithm.after_clients(algorithm.finish(state, total) if planned else state, train)
     embeddings = {**state.embeddings, **embeddings_of(results, lost)}
     return state._replace(rounds_done=state.rounds_done + 1, embeddings=embeddings), results
 
 
 def embeddings_of(results: Iterable[ClientResult], lost: Collection[int] = ()) -> dict[int, np.ndarray]:
     """What the round's clients are known by from now on."""
-    updates = [result.update for result in results if result.client not in lost]
-    return {update.client: update.embedding for update in updates if update.embedding is not None}
+    return {
+        result.client: result.embedding
+        for result in results
+        if result.client not in lost and result.embedding is not None
+    }
 
 
 def score(config: Config, algorithm: Algorithm, crew: Crew, state: ServerState) -> Scores:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import tensorflow as tf
+import numpy as np
 
 from fedmatch_tf.config import Config
 from fedmatch_tf.data.files import Examples
-from fedmatch_tf.federation.batches import all_slices, check_finite, check_result, share_done
-from fedmatch_tf.federation.tasks import ServerResult, ServerTask, Step, name_of
+from fedmatch_tf.federation.steps import check_result, losses_of
+from fedmatch_tf.federation.tasks import ServerResult, ServerTask, name_of
+from fedmatch_tf.learners.batches import all_slices, share_done
 from fedmatch_tf.learners.learner import Learner
 from fedmatch_tf.networks import build as networks
 
@@ -17,12 +18,10 @@ from fedmatch_tf.networks import build as networks
 def train_epoch(config: Config, model: Any, learner: Learner, labeled: Examples, task: ServerTask) -> ServerResult:
     """Labels-at-server: a supervised step on sigma for every minibatch."""
     networks.write(model, task.params)
-    done = tf.constant(share_done(config, task.round_num, task.epoch / config.num_epochs_server))
-    lr = tf.constant(task.lr, tf.float32)
+    done, lr = share_done(config, task.round_num, task.epoch / config.num_epochs_server), np.float32(task.lr)
     rows = all_slices(len(labeled), config.batch_size_server)
-    losses = [learner.server_step(labeled.x[part], labeled.y[part], done, lr) for part in rows]
-    steps = tuple(Step("s", float(loss)) for loss in losses)
-    check_finite(steps, name_of(task))
+    steps = [learner.server_step(labeled.x[part], labeled.y[part], done, lr) for part in rows]
+    losses = losses_of(steps, len(steps), name_of(task))
     params = networks.read(model)
     check_result(params, name_of(task))
-    return ServerResult(params)
+    return ServerResult(params, losses)

@@ -12,7 +12,7 @@ from fedmatch_tf.networks.params import Params
 class Held(NamedTuple):
     """What is kept of a client between its rounds."""
 
-    params: Params  # as much of them as the algorithm needs
+    params: Params | None  # None: the algorithm needs nothing of them
     plateau: Plateau
 
 
@@ -22,7 +22,7 @@ class Store(Protocol):
     def get(self, client: int) -> Held | None:
         """What the client held before this round; None before its first."""
 
-    def put(self, client: int, params: Params) -> None:
+    def put(self, client: int, params: Params | None) -> None:
         """Keeps this of the client when the round ends."""
 
     def end_round(self, plateaus: Mapping[int, Plateau]) -> None:

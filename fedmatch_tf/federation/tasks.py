@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Optional
 
 import numpy as np
 
-from fedmatch_tf.algorithms.algorithm import NOTHING, Update
 from fedmatch_tf.algorithms.wire import Broadcast, Cost
 from fedmatch_tf.base.errors import printable
 from fedmatch_tf.learners.schedule import Plateau
@@ -59,19 +59,10 @@ def client_model(client: int) -> ModelKey:
     return ModelKey(Owner.CLIENT, client)
 
 
-class Step(NamedTuple):
-    """One gradient step as it went."""
-
-    kind: str  # s(upervised) or u(nsupervised)
-    loss: float
-    icc: float = 0.0  # mean KL to the helpers, before lambda_i
-    pseudo_ce: float = 0.0  # before lambda_a
-    num_rows: int = 0  # unlabelled examples
-    confident_rows: tuple[int, ...] = ()
-    pseudo_labels: tuple[int, ...] = ()  # of the confident rows
-    num_correct: int = 0  # pseudo-labels that are right
-    icc_loss: float = 0.0  # lambda_i times icc, as it was differentiated
-    pseudo_loss: float = 0.0  # lambda_a times pseudo_ce, as it was differentiated
+# Means over a client's batches, or the server's, of the loss (`total`) and of the terms that this is the sum of, each
+# with its weight: `supervised`, `inter_client`, `pseudo`, `l1`, `l2`, `proximal`, as many as the learner has. A term
+# that did not occur in a batch, as no row was confident, counts as 0 there; None: it occurred in no batch.
+Losses = Mapping[str, Optional[float]]
 
 
 class LabeledAcc(NamedTuple):
@@ -95,27 +86,24 @@ class ClientTask(NamedTuple):
 
 
 class ClientResult(NamedTuple):
-    """What comes back from a client's round: the update, and what only the simulation knows."""
+    """What comes back from a client's round: the upload, and what only the simulation knows."""
 
-    update: Update
+    client: int
+    sigma: np.ndarray | None  # float32 [n]: the client's as both sides now hold it; None: as it was sent
+    psi: np.ndarray | None  # the same; None: a plain network has none
+    num_examples: int  # labelled and unlabelled, that the client holds
     s2c: Cost  # of the broadcast
+    c2s: Cost  # of the upload
     plateau: Plateau  # the client's own, before this round's validation
     lr: float  # that it trained with
-    steps: tuple[Step, ...]
+    losses: Losses
+    num_unlabeled: int = 0  # unlabelled examples that the learner looked at, in all local epochs
+    confident_rows: int = 0  # those of them that got a pseudo-label
+    num_correct: int = 0  # pseudo-labels that are right
+    embedding: np.ndarray | None = None  # float32 [classes]: softmax on the probe image; None where nobody needs it
     scored: tuple[EvalResult, ...] = ()  # of the model as trained
     theta: np.ndarray | None = None  # float32 [n]: of the model as trained, if others are to score it
     labeled_acc: LabeledAcc | None = None  # if it is measured
-    rows_left_out: int = 0  # unlabelled examples that were in no batch, as their labels were not sure; of all epochs
-
-    @property
-    def client(self) -> int:
-        """The client's number."""
-        return self.update.client
-
-    def without_params(self) -> ClientResult:
-        """The result without what is large, the client's parameters."""
-        upload = self.update.upload._replace(params=NOTHING)
-        return self._replace(update=self.update._replace(upload=upload))
 
 
 class ServerTask(NamedTuple):
@@ -131,6 +119,7 @@ class ServerResult(NamedTuple):
     """What comes back from a server's epoch."""
 
     params: Params
+    losses: Losses
 
 
 class EvalTask(NamedTuple):

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Callable
 
-import numpy as np
 import tensorflow as tf
 
 from fedmatch_tf.config import Config
-from fedmatch_tf.learners.learner import Batch, ClientStep, Terms, descend, gradients
+from fedmatch_tf.learners.batches import Batch, ClientRound, Minibatches, minibatches
+from fedmatch_tf.learners.learner import ABSENT, Terms, descend, gradients
 from fedmatch_tf.networks import build as networks
 from fedmatch_tf.networks import losses
 from fedmatch_tf.networks.evaluate import scaled
@@ -31,8 +31,6 @@ from fedmatch_tf.networks.evaluate import scaled
 
 class FedMatch:
     """Compiled steps on one decomposed model; without decomposition, both losses train the one set of parameters."""
-
-    uses_received = uses_partners = False
 
     def __init__(self, config: Config, model: Any, augment: Any, proximal_weight: float = 0.0) -> None:
         if proximal_weight:
@@ -60,32 +58,35 @@ class FedMatch:
     def begin_round(self) -> None:
         """Nothing of an earlier round is needed."""
 
-    def chosen_rows(self, received_probs: np.ndarray | None) -> None:
-        """All: what a step learns from depends on the model at that step."""
+    def batches(self, given: ClientRound) -> Minibatches:
+        """Of all examples."""
+        return minibatches(self._config, given)
 
-    def client_steps(self, batch: Batch) -> Sequence[ClientStep]:
+    def client_steps(self, batch: Batch) -> Sequence[Callable[[], Terms]]:
         """Labels train sigma, then unlabelled images train psi."""
-        steps: list[ClientStep] = []
+        steps: list[Callable[[], Terms]] = []
         if batch.x_labeled is not None:
-            steps.append(("s", partial(self.supervised_step, batch.x_labeled, batch.y_labeled, batch.lr)))
+            steps.append(partial(self.supervised_step, batch.x_labeled, batch.y_labeled, batch.lr))
         if batch.x_unlabeled is not None:
-            step = partial(self.unsupervised_step, batch.x_unlabeled, batch.helper_probs, batch.seed, batch.lr)
-            steps.append(("u", step))
+            given = batch.x_unlabeled, batch.helper_probs, batch.seed, batch.lr
+            steps.append(partial(self.unsupervised_step, *given))
         return steps
 
-    def server_step(self, x: tf.Tensor, y: tf.Tensor, share_done: tf.Tensor, lr: tf.Tensor) -> tf.Tensor:
-        """One step on sigma at the server; the loss before it."""
-        return self._server_step(x, y, lr)
+    def server_step(self, x: Any, y: Any, share_done: Any, lr: Any) -> Terms:
+        """One step on sigma at the server."""
+        terms: Terms = self._server_step(x, y, lr)
+        return terms
 
-    def _supervised_step(self, x_labeled: tf.Tensor, y_labeled: tf.Tensor, lr: tf.Tensor, training: bool) -> tf.Tensor:
-        """One step on sigma (algorithm 1, line 17; 2, line 6); the loss before it."""
+    def _supervised_step(self, x_labeled: tf.Tensor, y_labeled: tf.Tensor, lr: tf.Tensor, training: bool) -> Terms:
+        """One step on sigma (algorithm 1, line 17; 2, line 6)."""
         with tf.GradientTape() as tape:
             probs = self._model(scaled(x_labeled), training=training)
-            loss = self._config.lambda_s * losses.cross_entropy(y_labeled, probs)
+            terms = {"supervised": self._config.lambda_s * losses.cross_entropy(y_labeled, probs)}
             if self._config.wd:
-                loss += self._config.wd * losses.sum_of_squares(self._sigmas)
-        descend(self._sigmas, gradients(tape, loss, self._sigmas, self._config.precision), lr)
-        return loss
+                terms["l2"] = self._config.wd * losses.sum_of_squares(self._sigmas)
+            total = tf.add_n(list(terms.values()))
+        descend(self._sigmas, gradients(tape, total, self._sigmas, self._config.precision), lr)
+        return Terms({**terms, "total": total})
 
     def _unsupervised_step(self, x: tf.Tensor, helper_probs: tf.Tensor, seed: tf.Tensor, lr: tf.Tensor) -> Terms:
         """One step on psi (algorithm 1, line 18; 2, line 21).
@@ -93,37 +94,38 @@ class FedMatch:
         Args:
             helper_probs: [helpers, batch, classes], of frozen helper models; may be of no helpers.
         """
-        config = self._config
         probs = self._predict(x)
-        kept = tf.reduce_max(probs, axis=-1) >= config.confidence
+        kept = tf.reduce_max(probs, axis=-1) >= self._config.confidence
         labels = losses.agreement_labels(probs, helper_probs)
-        penalty, penalties = self._penalties()
-        icc, pseudo_ce, icc_loss, pseudo_loss = self._consistency_step(x, helper_probs, labels, kept, seed, lr)
-        descend(self._psis, penalties, lr)  # taken at the same psi as the gradients of the consistency step
-        pseudo_labels = tf.where(kept, tf.argmax(labels, axis=-1), -1)
-        loss = icc_loss + pseudo_loss + penalty
-        return Terms(loss, icc, pseudo_ce, kept, pseudo_labels, icc_loss, pseudo_loss)
+        penalties, penalty_gradients = self._penalties()
+        consistency = self._consistency_step(x, helper_probs, labels, kept, seed, lr)
+        descend(self._psis, penalty_gradients, lr)  # taken at the same psi as the gradients of the consistency step
+        total = tf.add_n([consistency["total"], *penalties.values()])
+        return Terms({**consistency, **penalties, "total": total}, kept, tf.argmax(labels, axis=-1))
 
-    def _penalties_and_gradients(self) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        """The last two terms of eq. 5 and their gradients; none without a psi.
+    def _penalties_and_gradients(self) -> tuple[dict[str, tf.Tensor], list[tf.Tensor]]:
+        """The last two terms of eq. 5 and the gradients of their sum; none without a psi.
 
         They look at every weight in every step, so the gradients are written out: a tape would take twice as long.
         """
         config = self._config
         if not self._psis:
-            return tf.constant(0.0), []
+            return {}, []
         differences = [sigma - psi for sigma, psi in zip(self._sigmas, self._psis)]
-        penalty = config.lambda_l1 * losses.l1(self._psis) + config.lambda_l2 * losses.sum_of_squares(differences)
+        penalties = {
+            "l1": config.lambda_l1 * losses.l1(self._psis),
+            "l2": config.lambda_l2 * losses.sum_of_squares(differences),
+        }
         gradients = [
             config.lambda_l1 * tf.sign(psi) - 2 * config.lambda_l2 * difference
             for psi, difference in zip(self._psis, differences)
         ]
-        return penalty, gradients
+        return penalties, gradients
 
     def _consistency_step(
         self, x: tf.Tensor, helper_probs: tf.Tensor, labels: tf.Tensor, kept: tf.Tensor, seed: tf.Tensor, lr: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Descends on the first two terms of eq. 5; returns (icc, pseudo-label CE, both with their weights).
+    ) -> dict[str, tf.Tensor]:
+        """Descends on the first two terms of eq. 5; those and their sum, `total`.
 
         Nothing passes through the network for a term that is absent: without helpers, or without a confident row.
         """
@@ -133,7 +135,7 @@ class FedMatch:
         has_icc = tf.logical_and(tf.shape(helper_probs)[0] > 0, tf.size(icc_rows) > 0)
         has_labels = tf.size(rows) > 0
 
-        def consistency() -> tf.Tensor:
+        def inter_client() -> tf.Tensor:
             probs = self._model(scaled(tf.gather(x, icc_rows)), training=True)
             return losses.inter_client_kl(tf.gather(helper_probs, icc_rows, axis=1), probs)
 
@@ -144,16 +146,17 @@ class FedMatch:
         def absent() -> tf.Tensor:
             return tf.constant(0.0)
 
-        def step() -> tuple[tf.Tensor, ...]:
+        def step() -> tuple[tf.Tensor, tf.Tensor]:
             with tf.GradientTape() as tape:
-                icc = tf.cond(has_icc, consistency, absent)
-                pseudo_ce = tf.cond(has_labels, agreement, absent)
-                icc_loss, pseudo_loss = config.lambda_i * icc, config.lambda_a * pseudo_ce
-                loss = icc_loss + pseudo_loss
+                icc = config.lambda_i * tf.cond(has_icc, inter_client, absent)
+                pseudo = config.lambda_a * tf.cond(has_labels, agreement, absent)
+                loss = icc + pseudo
             descend(self._unsupervised, gradients(tape, loss, self._unsupervised, config.precision), lr)
-            return icc, pseudo_ce, icc_loss, pseudo_loss
+            return icc, pseudo
 
-        icc, pseudo_ce, icc_loss, pseudo_loss = tf.cond(
-            tf.logical_or(has_icc, has_labels), step, lambda: tuple(absent() for _ in range(4))
-        )
-        return icc, pseudo_ce, icc_loss, pseudo_loss
+        icc, pseudo = tf.cond(tf.logical_or(has_icc, has_labels), step, lambda: (absent(), absent()))
+        return {
+            "inter_client": tf.where(has_icc, icc, ABSENT),
+            "pseudo": tf.where(has_labels, pseudo, ABSENT),
+            "total": icc + pseudo,
+        }

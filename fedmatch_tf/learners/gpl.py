@@ -5,18 +5,33 @@ The labels don't move while a client trains, so it can't be led astray by its ow
 
 from __future__ import annotations
 
+from typing import Any
+
 import tensorflow as tf
 
-from fedmatch_tf.learners.joint import JointLearner, Unlabeled
+from fedmatch_tf.learners.batches import Batch, ClientRound, Minibatches
+from fedmatch_tf.learners.joint import JointLearner
 
 
 class GPL(JointLearner):
     """L_u: FixMatch's, where p_received(u) decides which rows are confident, and what their labels are."""
 
-    uses_received = True
+    def extra_specs(self, images: tf.TensorSpec, probs: tf.TensorSpec) -> tuple[tf.TensorSpec, ...]:
+        """The received model's predictions."""
+        return (probs,)
 
-    def loss_without_labels(self, given: Unlabeled) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def batches(self, given: ClientRound) -> Minibatches:
+        """Of all examples, with what the received model says of those without a label."""
+        probs, made = given.predict(given.data.unlabeled.x), super().batches(given)
+
+        def labelled(batch: Batch) -> Batch:
+            return batch if batch.rows is None else batch._replace(extra=(probs[batch.rows],))
+
+        return made._replace(batches=map(labelled, made.batches))
+
+    def loss_without_labels(self, given: Any) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Only the confident rows pass through the network; none, if there is none."""
-        kept = tf.reduce_max(given.received_probs, axis=-1) >= self.config.confidence
-        labels = tf.argmax(given.received_probs, axis=-1)
-        return self.pseudo_label_loss(given.x, given.seed, kept, labels), kept, labels
+        x, seed, received_probs = given
+        kept = tf.reduce_max(received_probs, axis=-1) >= self.config.confidence
+        labels = tf.argmax(received_probs, axis=-1)
+        return self.pseudo_label_loss(x, seed, kept, labels), kept, labels

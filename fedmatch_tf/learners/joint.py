@@ -1,41 +1,29 @@
 """What the baselines have in common: one joint loss on one set of plain parameters theta.
 
-    L(theta) = lambda_s L_s(labelled) + lambda_u L_u(unlabelled) + mu / 2 |theta - theta_received|^2
+    L(theta) = lambda_s L_s(labelled) + lambda_u L_u(unlabelled) + mu / 2 |theta - theta_received|^2 + wd |theta|^2
 
-The last term is there if the algorithm asks for it (FedProx). In labels-at-server the server's step has the first term,
-a client's step the others.
+The last but one is there if the algorithm asks for it (FedProx), the last if weight decay is set. In labels-at-server
+the server's step has the first term, a client's step the others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Callable
 
-import numpy as np
 import tensorflow as tf
 
 from fedmatch_tf.config import Config
-from fedmatch_tf.learners.learner import Batch, ClientStep, Terms, descend, gradients
+from fedmatch_tf.learners.batches import Batch, ClientRound, Minibatches, minibatches
+from fedmatch_tf.learners.learner import ABSENT, Terms, descend, gradients
 from fedmatch_tf.networks import build as networks
 from fedmatch_tf.networks import losses
 from fedmatch_tf.networks.evaluate import scaled
 
 
-class Unlabeled(NamedTuple):
-    """What a step has without labels."""
-
-    x: Any  # uint8 [n, h, w, c]
-    seed: Any  # int32 [2]
-    received_probs: Any  # float32 [n, classes], or [0, classes] if the learner does not look
-    x_partner: Any  # uint8 [n, h, w, c], or of no images
-    partner_probs: Any  # float32 [n, classes], or [0, classes]
-
-
 class JointLearner:
     """A baseline says what L_s and L_u are; its steps are compiled here."""
-
-    uses_received = uses_partners = False
 
     def __init__(self, config: Config, model: Any, augment: Any, proximal_weight: float = 0.0) -> None:
         self.config, self.model, self.augment = config, model, augment
@@ -45,13 +33,13 @@ class JointLearner:
         classes = model.output_shape[-1]
         images, targets = tf.TensorSpec([None, *model.input_shape[1:]], tf.uint8), tf.TensorSpec([None, classes])
         seed, number = tf.TensorSpec([2], tf.int32), tf.TensorSpec([])
+        labeled, unlabeled = (images, targets, number), (images, seed, *self.extra_specs(images, targets))
         compiled = partial(tf.function, autograph=False)
-        labeled = [images, targets, number, number]
-        given = Unlabeled(images, seed, targets, images, targets)
-        self.joint_step = compiled(self._on_both, [images, targets, given, number, number])
-        self.unlabeled_step = compiled(self._on_unlabeled, [given, number])
-        self.labeled_step = compiled(partial(self._on_labeled, proximal=True), labeled, jit_compile=config.xla or None)
-        self.server_step = compiled(partial(self._on_labeled, proximal=False), labeled, jit_compile=config.xla or None)
+        fixed = partial(compiled, jit_compile=config.xla or None)
+        self._joint_step = compiled(self._step, [number, labeled, unlabeled])
+        self._unlabeled_step = compiled(lambda lr, given: self._step(lr, None, given), [number, unlabeled])
+        self._labeled_step = fixed(self._step, [number, labeled])
+        self._server_step = fixed(partial(self._step, at_client=False), [number, labeled])
 
     def labeled_loss(self, y: tf.Tensor, probs: tf.Tensor, share_done: tf.Tensor) -> tf.Tensor:
         """L_s of predictions on labelled images; cross-entropy unless a learner says otherwise."""
@@ -61,9 +49,13 @@ class JointLearner:
         """(L_u, rows that count bool [n], the labels they are given int64 [n])."""
         raise NotImplementedError
 
-    def loss_without_labels(self, given: Unlabeled) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """The same, for a learner that also looks at what the received model predicts, or at other images."""
-        return self.unlabeled_loss(given.x, given.seed)
+    def loss_without_labels(self, given: Any) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """The same of (x, seed, *extra), for a learner whose `batches` have something extra."""
+        return self.unlabeled_loss(*given)
+
+    def extra_specs(self, images: tf.TensorSpec, probs: tf.TensorSpec) -> tuple[tf.TensorSpec, ...]:
+        """The kinds of tensors that a batch has as its `extra`, from those of uint8 images and of probabilities."""
+        return ()
 
     def pseudo_label_loss(self, x: tf.Tensor, seed: tf.Tensor, kept: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         """Sum over the rows that are kept of CE(label, p(RandAugment(x))), over the number of all rows."""
@@ -86,60 +78,47 @@ class JointLearner:
         for received, variable in zip(self._received, self._theta):
             received.assign(variable)
 
-    def chosen_rows(self, received_probs: np.ndarray | None) -> np.ndarray | None:
-        """All unlabelled examples, unless a learner chooses by what the received model predicts."""
-        return None
+    def batches(self, given: ClientRound) -> Minibatches:
+        """Of all examples."""
+        return minibatches(self.config, given)
 
-    def client_steps(self, batch: Batch) -> Sequence[ClientStep]:
+    def client_steps(self, batch: Batch) -> Sequence[Callable[[], Terms]]:
         """One joint step, or one on what there is."""
+        labeled = (batch.x_labeled, batch.y_labeled, batch.share_done)
         if batch.x_unlabeled is None:
-            return [("s", partial(self.labeled_step, batch.x_labeled, batch.y_labeled, batch.share_done, batch.lr))]
-        unlabeled = self._unlabeled(batch)
+            return [partial(self._labeled_step, batch.lr, labeled)]
+        unlabeled = (batch.x_unlabeled, batch.seed, *batch.extra)
         if batch.x_labeled is None:
-            return [("u", partial(self.unlabeled_step, unlabeled, batch.lr))]
-        labeled = (batch.x_labeled, batch.y_labeled)
-        return [("u", partial(self.joint_step, *labeled, unlabeled, batch.share_done, batch.lr))]
+            return [partial(self._unlabeled_step, batch.lr, unlabeled)]
+        return [partial(self._joint_step, batch.lr, labeled, unlabeled)]
 
-    def _unlabeled(self, batch: Batch) -> Unlabeled:
-        """What a batch has without labels; empty where this learner does not look."""
-        no_images = np.zeros((0, *self.model.input_shape[1:]), np.uint8)
-        no_probs = np.zeros((0, self.model.output_shape[-1]), np.float32)
-        others = (batch.received_probs, batch.x_partner, batch.partner_probs)
-        found = [empty if part is None else part for part, empty in zip(others, (no_probs, no_images, no_probs))]
-        return Unlabeled(batch.x_unlabeled, batch.seed, *found)
+    def server_step(self, x: Any, y: Any, share_done: Any, lr: Any) -> Terms:
+        """One step on the first term, without the proximal one."""
+        terms: Terms = self._server_step(lr, (x, y, share_done))
+        return terms
 
-    def _on_both(self, x: tf.Tensor, y: tf.Tensor, given: Unlabeled, share_done: tf.Tensor, lr: tf.Tensor) -> Terms:
+    def _step(self, lr: tf.Tensor, labeled: Any = None, unlabeled: Any = None, at_client: bool = True) -> Terms:
+        """One step on what there is.
+
+        Args:
+            labeled: (x, y, share_done).
+            unlabeled: (x, seed, *extra).
+        """
+        config, kept, labels = self.config, None, None
+        terms: dict[str, tf.Tensor] = {}
         with tf.GradientTape() as tape:
-            supervised = self.labeled_loss(y, self.predict(x), share_done)
-            unsupervised, kept, labels = self.loss_without_labels(given)
-            loss = self.config.lambda_s * supervised + self.config.lambda_u * unsupervised + self._penalty(True)
-        self._descend(tape, loss, lr)
-        return Terms(loss, tf.constant(0.0), unsupervised, kept, tf.where(kept, labels, -1))
-
-    def _on_unlabeled(self, given: Unlabeled, lr: tf.Tensor) -> Terms:
-        with tf.GradientTape() as tape:
-            unsupervised, kept, labels = self.loss_without_labels(given)
-            loss = self.config.lambda_u * unsupervised + self._penalty(True)
-        self._descend(tape, loss, lr)
-        return Terms(loss, tf.constant(0.0), unsupervised, kept, tf.where(kept, labels, -1))
-
-    def _on_labeled(
-        self, x: tf.Tensor, y: tf.Tensor, share_done: tf.Tensor, lr: tf.Tensor, proximal: bool
-    ) -> tf.Tensor:
-        with tf.GradientTape() as tape:
-            supervised = self.labeled_loss(y, self.predict(x), share_done)
-            loss = self.config.lambda_s * supervised + self._penalty(proximal)
-        self._descend(tape, loss, lr)
-        return loss
-
-    def _descend(self, tape: tf.GradientTape, loss: tf.Tensor, lr: tf.Tensor) -> None:
-        descend(self._theta, gradients(tape, loss, self._theta, self.config.precision), lr)
-
-    def _penalty(self, proximal: bool) -> tf.Tensor:
-        """The pull towards what was received, and weight decay where it is set."""
-        penalty = tf.constant(0.0)
-        if proximal and self._mu:
-            penalty += self._mu * losses.proximal(self._theta, self._received)
-        if self.config.wd:
-            penalty += self.config.wd * losses.sum_of_squares(self._theta)
-        return penalty
+            if labeled is not None:
+                x, y, share_done = labeled
+                terms["supervised"] = config.lambda_s * self.labeled_loss(y, self.predict(x), share_done)
+            if unlabeled is not None:
+                loss, kept, labels = self.loss_without_labels(unlabeled)
+                terms["pseudo"] = config.lambda_u * loss
+            if self._mu and at_client:
+                terms["proximal"] = self._mu * losses.proximal(self._theta, self._received)
+            if config.wd:
+                terms["l2"] = config.wd * losses.sum_of_squares(self._theta)
+            total = tf.add_n(list(terms.values()))
+        descend(self._theta, gradients(tape, total, self._theta, config.precision), lr)
+        if kept is not None:
+            terms["pseudo"] = tf.where(tf.reduce_any(kept), terms["pseudo"], ABSENT)
+        return Terms({**terms, "total": total}, kept, labels)

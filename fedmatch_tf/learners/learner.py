@@ -1,8 +1,8 @@
-"""What a learner is: the gradient steps that it takes on one model, and nothing else."""
+"""What a learner is: the batches that it makes of a client's round, and the gradient steps that it takes on them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Callable, NamedTuple, Protocol
 
 import numpy as np
@@ -10,57 +10,36 @@ import tensorflow as tf
 
 from fedmatch_tf.config import Config
 from fedmatch_tf.config.models import learner_of, load
-
-
-class Batch(NamedTuple):
-    """What one step of a client has at hand; images are uint8 [n, h, w, c], targets float32 one-hot [n, classes]."""
-
-    x_labeled: np.ndarray | None  # None in labels-at-server
-    y_labeled: np.ndarray | None
-    x_unlabeled: np.ndarray | None  # None when they are used up
-    y_unlabeled: np.ndarray | None  # the truth: only full supervision may look
-    helper_probs: np.ndarray  # float32 [helpers, n, classes]: frozen predictions of helpers on x_unlabeled
-    seed: np.ndarray  # int32 [2], for augmentation
-    share_done: tf.Tensor  # float32: share of the whole training that is done, from 0 to 1
-    lr: tf.Tensor  # float32
-    received_probs: np.ndarray | None = None  # float32 [n, classes]: of the received model on x_unlabeled, if asked for
-    x_partner: np.ndarray | None = None  # uint8 [n, h, w, c]: other unlabelled images of the client, if asked for
-    partner_probs: np.ndarray | None = None  # float32 [n, classes]: of the received model on them
+from fedmatch_tf.learners.batches import Batch, ClientRound, Minibatches
 
 
 class Terms(NamedTuple):
-    """What a step on unlabelled images computed."""
+    """What a step computed."""
 
-    loss: tf.Tensor
-    icc: tf.Tensor  # before its weight
-    pseudo_ce: tf.Tensor  # before its weight
-    kept: tf.Tensor  # bool [n]: rows that got a pseudo-label
-    pseudo_labels: tf.Tensor  # int64 [n], -1 where there is none
-    icc_loss: tf.Tensor = 0.0  # as it is differentiated, with its weight
-    pseudo_loss: tf.Tensor = 0.0  # as it is differentiated, with its weight
+    # The loss that it descended on, `total`, and what that is the sum of, each term with its weight: `supervised`,
+    # `inter_client`, `pseudo`, `l1`, `l2`, `proximal`, as many as there are. ABSENT: it did not occur, and added 0.
+    losses: Mapping[str, tf.Tensor]
+    kept: tf.Tensor | None = None  # bool [n]: unlabelled rows that got a pseudo-label; None: there is no such row
+    labels: tf.Tensor | None = None  # int64 [n]: the class that each row was given, or would have been
 
 
-# (`s`, a step on labels alone, which gives its loss) or (`u`, a step with unlabelled images, which gives Terms)
-ClientStep = tuple[str, Callable[[], Any]]
+ABSENT = float("nan")
 
 
 class Learner(Protocol):
     """Compiled steps on one model. Holds no state between clients but the model's variables."""
 
-    uses_received: bool  # whether it looks at what the received model predicts
-    uses_partners: bool  # whether it mixes images with others of the client
-
     def begin_round(self) -> None:
         """The model holds what the client has received."""
 
-    def chosen_rows(self, received_probs: np.ndarray | None) -> np.ndarray | None:
-        """The unlabelled examples that make this round's batches; None: all of them."""
+    def batches(self, given: ClientRound) -> Minibatches:
+        """The batches of a client's round."""
 
-    def client_steps(self, batch: Batch) -> Sequence[ClientStep]:
+    def client_steps(self, batch: Batch) -> Sequence[Callable[[], Terms]]:
         """The gradient steps to take on this batch, in order."""
 
-    def server_step(self, x: np.ndarray, y: np.ndarray, share_done: tf.Tensor, lr: tf.Tensor) -> tf.Tensor:
-        """One step on the server's labelled images (labels-at-server); the loss before it."""
+    def server_step(self, x: np.ndarray, y: np.ndarray, share_done: np.float32, lr: np.float32) -> Terms:
+        """One step on the server's labelled images (labels-at-server)."""
 
 
 def make_learner(config: Config, model: Any, augment: Any, proximal_weight: float) -> Learner:

@@ -12,10 +12,15 @@ model; networks here have no batch norm, so there are none to ask for.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
-from fedmatch_tf.learners.joint import JointLearner, Unlabeled
+from fedmatch_tf.data.files import Examples
+from fedmatch_tf.learners.batches import Batch, ClientRound, Minibatches, all_slices, minibatches
+from fedmatch_tf.learners.joint import JointLearner
 from fedmatch_tf.networks import losses
 from fedmatch_tf.networks.evaluate import scaled
 
@@ -25,22 +30,37 @@ BETA = 0.75  # both parameters of the distribution of a mixture's share
 class SemiFL(JointLearner):
     """L_u: the means of the fix loss and of the mix loss, added up."""
 
-    uses_received = uses_partners = True
+    def extra_specs(self, images: tf.TensorSpec, probs: tf.TensorSpec) -> tuple[tf.TensorSpec, ...]:
+        """What the received model says of the images; other images, and what it says of those."""
+        return (probs, images, probs)
 
-    def chosen_rows(self, received_probs: np.ndarray | None) -> np.ndarray:
-        """The confident ones."""
-        assert received_probs is not None
-        return np.flatnonzero(received_probs.max(axis=-1) >= np.float32(self.config.confidence))
+    def batches(self, given: ClientRound) -> Minibatches:
+        """Of the confident images alone, each with another one to mix it with."""
+        config, everything = self.config, given.data.unlabeled
+        probs = given.predict(everything.x)
+        rows = np.flatnonzero(probs.max(axis=-1) >= np.float32(config.confidence))
+        confident = replace(given.data, unlabeled=Examples(everything.x[rows], everything.y[rows]))
+        size = config.batch_size_unlabeled or config.batch_size_client
+        cuts = [(None, part) for part in all_slices(len(rows), size)]
 
-    def loss_without_labels(self, given: Unlabeled) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        def with_others(batch: Batch) -> Batch:
+            own = probs[rows[batch.rows]]
+            others = batch.rng.integers(0, len(everything), len(own))
+            return batch._replace(extra=(own, everything.x[others], probs[others]))
+
+        made = minibatches(config, given._replace(data=confident), cuts)
+        num_unlabeled = config.num_epochs_client * len(everything)
+        return made._replace(num_unlabeled=num_unlabeled, batches=map(with_others, made.batches))
+
+    def loss_without_labels(self, given: Any) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Every row counts: only confident ones are here."""
-        labels, classes = tf.argmax(given.received_probs, axis=-1), given.received_probs.shape[-1]
-        own = tf.one_hot(labels, classes)
-        other = tf.one_hot(tf.argmax(given.partner_probs, axis=-1), classes)
-        fix = losses.cross_entropy(own, self.predict(self.augment(given.x, tf.range(tf.shape(given.x)[0]), given.seed)))
-        share = mixture_share(given.seed)
-        probs = self.model(share * scaled(given.x) + (1 - share) * scaled(given.x_partner), training=True)
-        mix = share * losses.cross_entropy(own, probs) + (1 - share) * losses.cross_entropy(other, probs)
+        x, seed, probs, x_other, probs_other = given
+        labels, classes = tf.argmax(probs, axis=-1), probs.shape[-1]
+        own, other = tf.one_hot(labels, classes), tf.one_hot(tf.argmax(probs_other, axis=-1), classes)
+        fix = losses.cross_entropy(own, self.predict(self.augment(x, tf.range(tf.shape(x)[0]), seed)))
+        share = mixture_share(seed)
+        mixed = self.model(share * scaled(x) + (1 - share) * scaled(x_other), training=True)
+        mix = share * losses.cross_entropy(own, mixed) + (1 - share) * losses.cross_entropy(other, mixed)
         return fix + mix, tf.ones_like(labels, tf.bool), labels
 
 

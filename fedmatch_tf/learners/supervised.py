@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Callable
 
 import numpy as np
 
+from fedmatch_tf.learners.batches import Batch
 from fedmatch_tf.learners.joint import JointLearner
-from fedmatch_tf.learners.learner import Batch, ClientStep
+from fedmatch_tf.learners.learner import Terms
 
 
 class Supervised(JointLearner):
     """lambda_s times the mean cross-entropy over the labelled and the unlabelled batch together."""
 
-    def client_steps(self, batch: Batch) -> Sequence[ClientStep]:
+    def client_steps(self, batch: Batch) -> Sequence[Callable[[], Terms]]:
         """One step on all images at hand."""
         x = [part for part in (batch.x_labeled, batch.x_unlabeled) if part is not None]
         y = [part for part in (batch.y_labeled, batch.y_unlabeled) if part is not None]
-        return [("s", partial(self.labeled_step, np.concatenate(x), np.concatenate(y), batch.share_done, batch.lr))]
+        return [partial(self._labeled_step, batch.lr, (np.concatenate(x), np.concatenate(y), batch.share_done))]

@@ -196,22 +196,21 @@ def own_starts(model: Any) -> list[np.ndarray]:
 
 def read(model: Any) -> Params:
     """The model's parameters."""
-    psi = [variable.numpy() for variable in psis(model)]
-    return Params(flatten([variable.numpy() for variable in sigmas(model)]), flatten(psi) if psi else _EMPTY)
-
-
-_EMPTY = np.zeros(0, np.float32)
+    parts = [variables for variables in (sigmas(model), psis(model)) if variables]
+    return Params(*(flatten([variable.numpy() for variable in variables]) for variables in parts))
 
 
 def write(model: Any, params: Params) -> None:
     """Puts the parameters into the model; ConfigError if it is not the model that they are of."""
-    sizes = [sum(int(np.prod(part.shape)) for part in variables) for variables in (sigmas(model), psis(model))]
-    if sizes != [len(part) for part in params]:
+    parts = [variables for variables in (sigmas(model), psis(model)) if variables]
+    sizes = [sum(int(np.prod(variable.shape)) for variable in variables) for variables in parts]
+    received = [len(vector) for vector in params.parts]
+    if sizes != received:
         raise ConfigError(
-            f"--arch: the network {model.name} has {sizes[0]} weights in sigma and {sizes[1]} in psi, but those given "
-            f"are {len(params.sigma)} and {len(params.psi)}. Has its code changed since the run?"
+            f"--arch: the network {model.name} has {_sizes(sizes)}, but those given are {_sizes(received)}. "
+            f"Has its code changed since the run?"
         )
-    for variables, vector in ((sigmas(model), params.sigma), (psis(model), params.psi)):
+    for variables, vector in zip(parts, params.parts):
         begin = 0
         for variable in variables:
             end = begin + int(np.prod(variable.shape))
@@ -219,12 +218,17 @@ def write(model: Any, params: Params) -> None:
             begin = end
 
 
+def _sizes(sizes: Sequence[int]) -> str:
+    """In words, of sigma or of sigma and psi."""
+    return f"{sizes[0]} weights in sigma and {sizes[1] if len(sizes) > 1 else 0} in psi"
+
+
 def plain(
     arch: str, image_shape: Sequence[int], num_classes: int, theta: np.ndarray, precision: str = "float32"
 ) -> Any:
     """The plain network with these weights."""
     model = build_network(arch, image_shape, num_classes, decomposed=False, precision=precision)
-    write(model, Params(theta, _EMPTY))
+    write(model, Params(theta))
     return model
 
 
@@ -278,10 +282,10 @@ def from_kernels(
     Args:
         others: scales and offsets, which start as they are.
     """
-    kernel, tail = flatten(kernels), flatten(others) if others else _EMPTY
+    kernel = flatten(kernels)
     if decomposed:
-        return Params(np.concatenate([kernel, tail]), np.float32(psi_factor) * kernel)
-    return Params(np.concatenate([np.float32(1 + psi_factor) * kernel, tail]), _EMPTY)
+        return Params(flatten([kernel, *others]), np.float32(psi_factor) * kernel)
+    return Params(flatten([np.float32(1 + psi_factor) * kernel, *others]))
 
 
 def _truncated_normal(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:

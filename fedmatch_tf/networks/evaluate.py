@@ -30,7 +30,7 @@ class Evaluator:
 
     def load(self, theta: np.ndarray) -> None:
         """The kernels to use from now on."""
-        networks.write(self._network, Params(theta, theta[:0]))
+        networks.write(self._network, Params(theta))
 
     def score(self, examples: Examples, batches: Sequence[slice]) -> tuple[tuple[float, ...], tuple[int, ...]]:
         """(mean loss, right predictions) of each batch; values leave the device when all are done."""

@@ -9,20 +9,29 @@ import numpy as np
 
 
 class Params(NamedTuple):
-    """theta = sigma + psi. A plain network keeps all of theta in sigma and has an empty psi.
+    """theta = sigma + psi. A plain network keeps all of theta in sigma and has no psi.
 
     Kernels come first. What follows them in sigma (scales and offsets of normalisations) has no psi.
     """
 
     sigma: np.ndarray  # float32 [n]
-    psi: np.ndarray  # float32 [m], m <= n, or [0]
+    psi: np.ndarray | None = None  # float32 [m], m <= n
+
+    @property
+    def parts(self) -> tuple[np.ndarray, ...]:
+        """The vectors that there are."""
+        return (self.sigma,) if self.psi is None else (self.sigma, self.psi)
+
+    @property
+    def shared_part(self) -> np.ndarray:
+        """What is sent of a client to those that it helps: its psi, or all of its parameters where there is none."""
+        return self.parts[-1]
 
     def theta(self, l1_thres: float = 0.0) -> np.ndarray:
         """sigma + psi; elements of psi of magnitude up to the threshold count as 0, as in every evaluation."""
-        size = len(self.psi)
-        if not size:
+        if self.psi is None:
             return self.sigma
-        theta = np.empty_like(self.sigma)
+        theta, size = np.empty_like(self.sigma), len(self.psi)
         theta[size:] = self.sigma[size:]
         for part in blocks(size):
             psi = self.psi[part]
@@ -31,6 +40,8 @@ class Params(NamedTuple):
 
     def only_psi(self, l1_thres: float = 0.0) -> np.ndarray:
         """theta with sigma's kernels set to 0; scales and offsets stay, as nothing would pass without them."""
+        if self.psi is None:
+            raise ValueError("expected sigma and psi, received one set of parameters")
         return np.concatenate([hard_threshold(self.psi, l1_thres), self.sigma[len(self.psi) :]])
 
 

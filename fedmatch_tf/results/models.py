@@ -67,7 +67,7 @@ def load(run: Path, parts: Parts = "theta", decomposed: bool = False, best: bool
             raise ConfigError("best: expected a run with keep_best, which keeps its best model; this one has none")
         if decomposed or parts != "theta":
             raise ConfigError("best: the best model is kept as a plain one; leave out parts and decomposed")
-        found = found._replace(params=Params(found.best, found.best[:0]))
+        found = found._replace(params=Params(found.best))
     if not decomposed:
         return plain(found, parts)
     if parts != "theta":

@@ -35,7 +35,7 @@ STATE, PREVIOUS, DAMAGED, RECORDS = "state.npz", "previous.npz", "damaged.npz", 
 CLIENTS, LOCK, START = "clients", "lock", "init.npz"
 MODEL, BEST_MODEL = "model.keras", "best.keras"
 MEMORY = "memory_"  # and a number: vectors that the algorithm remembers
-FORMAT = 2
+FORMAT = 3
 SEAL = 64  # letters of a sha256
 
 
@@ -77,18 +77,17 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
         "data": checkpoint.data,
         "best": state.best and (state.best.round_num, state.best.valid_loss),
     }
-    best = {} if state.best is None else {"best": state.best.theta}
+    optional = {"psi": state.params.psi, "best": None if state.best is None else state.best.theta}
     archive = io.BytesIO()  # a failure to write must meet a plain file: an archive on a full disk complains twice
     np.savez(
         archive,
         sigma=state.params.sigma,
-        psi=state.params.psi,
         rounds_done=state.rounds_done,
         embedded=np.fromiter(state.embeddings, np.int64),
         embeddings=np.array(list(state.embeddings.values()), np.float32),
         clients=checkpoint.clients,
         about=np.frombuffer(json.dumps(about).encode(), np.uint8),
-        **best,
+        **{name: vector for name, vector in optional.items() if vector is not None},
         **{f"{MEMORY}{number}": vector for number, vector in enumerate(state.memory)},
     )
     with replacing(folder / STATE, keep_as=folder / PREVIOUS, large=True) as file:
@@ -156,7 +155,7 @@ def _read(path: Path) -> Checkpoint:
     """The checkpoint, with every file that it names verified."""
     checkpoint = _parse(path)
     try:
-        check_files(path.parent / CLIENTS, checkpoint.clients, sum(map(len, checkpoint.state.params)))
+        check_files(path.parent / CLIENTS, checkpoint.clients, sum(map(len, checkpoint.state.params.parts)))
         content = _content_of_records(path.parent / RECORDS, checkpoint.records)
     except (OSError, DataError, DamagedFile) as error:
         raise Damaged(f"{path}: {error}") from error
@@ -197,7 +196,7 @@ def _from_checked(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) ->
     found = about.get("best")
     state = ServerState(
         int(arrays["rounds_done"]),
-        Params(arrays["sigma"], arrays["psi"]),
+        Params(arrays["sigma"], arrays.get("psi")),
         Plateau(*about["plateau"]),
         embeddings,
         tuple(about.get("device_lrs", ())),

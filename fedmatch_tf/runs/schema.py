@@ -176,22 +176,19 @@ def check_checkpoint(about: Any, arrays: Mapping[str, Any], memory: str) -> None
     whole(1)("settings.num_clients", num_clients)
     whole(1)("settings.num_rounds", num_rounds)
     text("settings.task", about["settings"].get("task"))
-    missing = [
-        name for name in ("sigma", "psi", "rounds_done", "embedded", "embeddings", "clients") if name not in arrays
-    ]
+    missing = [name for name in ("sigma", "rounds_done", "embedded", "embeddings", "clients") if name not in arrays]
     if missing:
         raise DataError(f"expected an array {missing[0]}, found none")
     for name in arrays:
         if not isinstance(arrays[name], np.ndarray):
             raise DataError(f"{name}: expected an array, received {type(arrays[name]).__name__}")
-    sigma, psi = arrays["sigma"], arrays["psi"]
+    sigma = arrays["sigma"]
     vector("sigma", sigma)
-    vector("psi", psi)
-    if len(psi) > len(sigma):
-        raise DataError(f"psi: expected at most {len(sigma)} numbers, as sigma has, received {len(psi)}")
     for name in arrays:
-        if name == "best" or name.startswith(memory):
+        if name in ("psi", "best") or name.startswith(memory):
             vector(name, arrays[name], len(sigma) if name == "best" else None)
+    if "psi" in arrays and not 0 < len(arrays["psi"]) <= len(sigma):
+        raise DataError(f"psi: expected 1 to {len(sigma)} numbers, as sigma has, received {len(arrays['psi'])}")
     remembered = sum(name.startswith(memory) for name in arrays)
     gap = [f"{memory}{number}" for number in range(remembered) if f"{memory}{number}" not in arrays]
     if gap:

@@ -64,8 +64,8 @@ class ClientStore:
         self._tidy = False  # whether the folder holds nothing else
         self._new: dict[int, tuple[int, Future[int]]] = {}  # this round's: how many of sigma, and the file's checksum
         self._writing: deque[Future[int]] = deque()
-        self._memory: dict[int, Params] | None = None
-        self._new_in_memory: dict[int, Params] = {}
+        self._memory: dict[int, Params | None] | None = None
+        self._new_in_memory: dict[int, Params | None] = {}
         if in_memory:
             self._memory = {client: _copy(self._params_on_disk(client)) for client in _with_file(files)}
 
@@ -77,18 +77,20 @@ class ClientStore:
         params = self._params_on_disk(client) if self._memory is None else self._memory[client]
         return Held(params, Plateau(*plateau))
 
-    def _params_on_disk(self, client: int) -> Params:
-        row = self._files[client]
-        vector = _read(self._folder / file_name(client, row["version"]))
-        return Params(vector[: row["num_sigma"]], vector[row["num_sigma"] :])
+    def _params_on_disk(self, client: int) -> Params | None:
+        version, num_sigma, *_ = self._files[client].item()
+        vector = _read(self._folder / file_name(client, version))
+        if not len(vector):
+            return None
+        return Params(vector[:num_sigma], vector[num_sigma:] if len(vector) > num_sigma else None)
 
-    def put(self, client: int, params: Params) -> None:
+    def put(self, client: int, params: Params | None) -> None:
         """Begins to write a new version of the client's file; waits while there are several to be written."""
         if self._memory is not None:
             params = self._new_in_memory[client] = _copy(params)
         path = self._folder / file_name(client, self._files[client]["version"] + 1)
         writing = self._submit(_write, path, params)
-        self._new[client] = len(params.sigma), writing
+        self._new[client] = 0 if params is None else len(params.sigma), writing
         self._writing.append(writing)
         if len(self._writing) > _AHEAD:
             self._writing.popleft().result()
@@ -139,19 +141,20 @@ Submit = Callable[..., "Future[Any]"]
 _AHEAD = 2  # files that may wait to be written
 
 
-def _copy(params: Params) -> Params:
+def _copy(params: Params | None) -> Params | None:
     """To be kept for long: not a view of something larger, or of memory that is shared."""
-    return Params(*(part.copy() for part in params))
+    return params and Params(*(part.copy() for part in params.parts))
 
 
-def _write(path: Path, params: Params) -> int:
+def _write(path: Path, params: Params | None) -> int:
     """Writes a client's file; its content's checksum."""
-    sigma, psi = params
+    parts, crc = () if params is None else params.parts, 0
     with replacing(path, large=True) as file:
-        file.write(_header(len(sigma) + len(psi)))
-        file.write(sigma.data)  # NumPy's own writing hides that a disk is full
-        file.write(psi.data)
-    return zlib.crc32(psi.data, zlib.crc32(sigma.data))
+        file.write(_header(sum(map(len, parts))))
+        for part in parts:
+            file.write(part.data)  # NumPy's own writing hides that a disk is full
+            crc = zlib.crc32(part.data, crc)
+    return crc
 
 
 _OURS = re.compile(r"[0-9]+-[0-9]+\.npy|\.[0-9]+-[0-9]+\.npy\.partial")

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from fedmatch_tf.algorithms.algorithm import ServerState, Update
-from fedmatch_tf.algorithms.wire import Cost, Upload
 from fedmatch_tf.config import KINDS, MODELS, ConfigError, make_config
 from fedmatch_tf.learners.schedule import Plateau
 from fedmatch_tf.networks.params import Params
@@ -234,13 +233,12 @@ def test_the_documented_algorithm_adds_nine_tenths_of_its_last_step() -> None:
     algorithm = names["FedAvgM"](make_config("lc-biid-c10", model="fedavg-sl"))
 
     def one_weight(value: float) -> Params:
-        return Params(np.array([value], np.float32), np.zeros(0, np.float32))
+        return Params(np.array([value], np.float32))
 
     def step(state: ServerState, *uploads: float) -> ServerState:
-        sent = [Upload(one_weight(value), Cost(1.0, 0.0, 0.0, 4)) for value in uploads]
-        total = algorithm.empty(state, [1] * len(sent))
-        for client, upload in enumerate(sent):
-            total = algorithm.add(total, Update(client, upload, 1))
+        total = algorithm.empty(state, [1] * len(uploads))
+        for client, value in enumerate(uploads):
+            total = algorithm.add(total, Update(client, one_weight(value), 1))
         after: ServerState = algorithm.finish(state, total)
         return after
 

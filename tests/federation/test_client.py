@@ -11,40 +11,44 @@ import tensorflow as tf
 
 from fedmatch_tf.algorithms.algorithm import make_algorithm
 from fedmatch_tf.algorithms.wire import full_broadcast
+from fedmatch_tf.data import augment
 from fedmatch_tf.data.files import Examples
 from fedmatch_tf.data.loader import ClientData, EvalData
 from fedmatch_tf.federation.client import Client
 from fedmatch_tf.federation.evaluation import Evaluation
-from fedmatch_tf.federation.tasks import ClientTask
+from fedmatch_tf.federation.server_epoch import train_epoch
+from fedmatch_tf.federation.tasks import ClientTask, ServerTask
+from fedmatch_tf.learners.batches import ClientRound, Minibatches, minibatches
+from fedmatch_tf.learners.fedmatch import FedMatch
+from fedmatch_tf.learners.learner import Terms
 from fedmatch_tf.learners.schedule import Plateau
 from fedmatch_tf.networks import build as networks
 from fedmatch_tf.networks.params import Params
-from tests.small_network import Bench, X, Y
+from tests.small_network import LABELS, Bench, X, Y
 
 
 class Recorder:
-    """A learner that notes what it is given and moves the model to a known place."""
+    """A learner that notes what it is given and moves the model to known places."""
 
-    uses_received, uses_partners = True, True
-
-    def __init__(self, bench: Any, chosen: list[int] | None = None) -> None:
-        self.bench, self.batches, self.chosen = bench, list[Any](), chosen
+    def __init__(self, bench: Any) -> None:
+        self.bench = bench
 
     def begin_round(self) -> None:
         self.begun = networks.read(self.bench.model).sigma.copy()
 
-    def chosen_rows(self, received_probs: Any) -> Any:
-        return None if self.chosen is None else np.array(self.chosen)
+    def batches(self, given: ClientRound) -> Minibatches:
+        self.given = given
+        return minibatches(self.bench.config, given)
 
     def client_steps(self, batch: Any) -> list[Any]:
-        self.batches.append(batch)
-        good, bad = self.bench.good, self.bench.bad
-
-        def to(params: Params) -> Any:
+        def to(params: Params) -> Terms:
             networks.write(self.bench.model, params)
-            return tf.constant(1.0)
+            return Terms({"total": tf.constant(1.0)})
 
-        return [("s", lambda: to(good)), ("s", lambda: to(bad))]
+        return [lambda: to(self.bench.good), lambda: to(self.bench.bad)]
+
+    def server_step(self, *_: Any) -> Terms:
+        raise NotImplementedError
 
 
 def test_a_clients_round_counts_examples_and_measures_labelled_accuracy_around_the_last_step_of_a_batch() -> None:
@@ -63,59 +67,28 @@ def test_a_clients_round_counts_examples_and_measures_labelled_accuracy_around_t
 
     bench.good, bench.bad = sure_of(2), sure_of(1)
     twos = Examples(X[:6], np.eye(4, dtype=np.float32)[[2] * 6])
-    learner: Any = Recorder(bench)
+    learner = Recorder(bench)
     config = replace(bench.config, num_rounds=4, num_epochs_client=2, model="fedavg-uda", batch_size_client=3)
+    bench.config = config
     evaluation = Evaluation(config, bench.evaluator, EvalData(twos, twos))
     probe = np.zeros((1, 24, 24, 3), np.float32)
     client = Client(config, make_algorithm(config), bench.model, learner, evaluation, probe)
     data = ClientData(0, twos, Examples(X[6:16], Y[6:16]))
     task = ClientTask(1, 0, 0, full_broadcast(bench.before), Plateau(0.25, 9.0, 3), lr=0.5)
     result = client.update(task, data, labeled_acc_on=twos)
-    assert result.update.num_examples == 16
-    assert result.update.embedding is None, "FedAvg has no use for it"
+    assert (result.client, result.num_examples, result.num_unlabeled) == (0, 16, 20)
+    assert result.embedding is None, "FedAvg has no use for it"
+    assert result.losses == {"total": 2.0}  # of a batch, whose steps have 1 each
     # Four batches of two steps: to a model that is always right, then with unlabelled images to one that never is.
     assert result.labeled_acc == (1.0, 0.0, (1.0, 0.0) * 4)
     np.testing.assert_array_equal(learner.begun, bench.before.sigma)
-    # Two epochs of two steps in round 1 of 4: (1 + 0, 1/4, 2/4, 3/4) / 4.
-    assert [float(batch.share_done) for batch in learner.batches] == [0.25, 0.3125, 0.375, 0.4375]
-    assert [len(batch.x_unlabeled) for batch in learner.batches] == [5, 5, 5, 5]
-    assert {tuple(batch.seed) for batch in learner.batches} != {tuple(learner.batches[0].seed)}
-    assert float(learner.batches[0].lr) == 0.5
-    # What the received model predicts on the batch's images, and on as many others, drawn anew for every batch.
+    # What the received model predicts, also when another one is in training.
     network = networks.build_network("alexnet", (24, 24, 3), 4, decomposed=False)
-    networks.write(network, Params(bench.before.theta(config.l1_thres), np.zeros(0, np.float32)))
-    for batch in learner.batches:
-        for x, probs in ((batch.x_unlabeled, batch.received_probs), (batch.x_partner, batch.partner_probs)):
-            np.testing.assert_allclose(probs, network(x.astype(np.float32) / 255), atol=1e-5)
-        assert all(any((image == other).all() for other in X[6:16]) for image in batch.x_partner)
-    assert (learner.batches[0].x_partner != learner.batches[2].x_partner).any()
-    assert result.update.upload.cost.sum == 1.0
+    networks.write(network, Params(bench.before.theta(config.l1_thres)))
+    np.testing.assert_allclose(learner.given.predict(X[:5]), network(X[:5].astype(np.float32) / 255), atol=1e-5)
+    assert result.c2s.sum == 1.0
     assert [score.split for score in result.scored] == ["valid"]
     assert result.theta is None
-
-
-def test_batches_are_made_of_the_rows_that_a_learner_chose_and_partners_of_all() -> None:
-    bench: Any = Bench()
-    bench.good = bench.bad = bench.before
-    config = replace(bench.config, task="ls-biid-c10", batch_size_client=2, batch_size_server=1, num_epochs_server=1)
-    config = replace(config, num_epochs_client=5)
-    examples = Examples(X[:6], Y[:6])
-    evaluation = Evaluation(config, bench.evaluator, EvalData(examples, examples))
-    learner: Any = Recorder(bench, chosen=[1, 4, 5, 7, 9])
-    probe = np.zeros((1, 24, 24, 3), np.float32)
-    client = Client(config, make_algorithm(config), bench.model, learner, evaluation, probe)
-    task = ClientTask(0, 0, 0, full_broadcast(bench.before), Plateau(0.25, 9.0, 3), lr=0.5)
-    result = client.update(task, ClientData(0, None, Examples(X[6:16], Y[6:16])))
-    expected = evaluation.predict(bench.before.theta(config.l1_thres), X[6:16])
-    assert len(learner.batches) == 15
-    for number, batch in enumerate(learner.batches):
-        rows = np.array(([1, 4], [5, 7], [9])[number % 3])
-        np.testing.assert_array_equal(batch.x_unlabeled, X[6 + rows])
-        np.testing.assert_array_equal(batch.y_unlabeled, Y[6 + rows])
-        np.testing.assert_allclose(batch.received_probs, expected[rows], atol=1e-6)
-    partners = [image for batch in learner.batches for image in batch.x_partner]
-    assert any(not any((image == other).all() for other in X[[7, 10, 11, 13, 15]]) for image in partners)
-    assert result.rows_left_out == 25  # five of ten, in each of five epochs
 
 
 @pytest.mark.parametrize("scenario", ["lc", "ls"])
@@ -126,10 +99,61 @@ def test_a_sigma_that_was_not_trained_does_not_cross(scenario: str) -> None:
     evaluation = Evaluation(config, bench.evaluator, EvalData(Examples(X[:6], Y[:6]), Examples(X[:6], Y[:6])))
     moved = Params(bench.before.sigma + np.float32(0.5 * (scenario == "lc")), bench.before.psi + np.float32(0.5))
     bench.good = bench.bad = moved
-    learner: Any = Recorder(bench)
+    bench.config = config
+    learner = Recorder(bench)
     client = Client(config, algorithm, bench.model, learner, evaluation, np.zeros((1, 24, 24, 3), np.float32))
     data = ClientData(0, Examples(X[:6], Y[:6]) if scenario == "lc" else None, Examples(X[6:16], Y[6:16]))
     result = client.update(ClientTask(1, 0, 0, full_broadcast(bench.before), Plateau(0.25, 9.0, 3), lr=0.5), data)
-    sigma, psi = result.update.upload.params
-    assert len(sigma) == (len(bench.before.sigma) if scenario == "lc" else 0)
-    np.testing.assert_allclose(psi, moved.psi)
+    assert (result.sigma is None) == (scenario == "ls")
+    np.testing.assert_allclose(moved.sigma if result.sigma is None else result.sigma, moved.sigma)
+    assert result.psi is not None
+    np.testing.assert_allclose(result.psi, moved.psi)
+
+
+def log_loss(probs: np.ndarray, labels: np.ndarray) -> float:
+    """Mean of -log p(label)."""
+    return float(-np.log(probs[np.arange(len(probs)), labels]).mean())
+
+
+@pytest.mark.parametrize("scenario", ["lc", "ls"])
+def test_every_term_reaches_the_result_as_a_mean_over_the_batches(scenario: str) -> None:
+    bench = Bench()
+    # Ten images, those first that the network is sure of: two batches, and four confident rows in the first one.
+    probs = bench.probs().astype(np.float64)
+    order = np.argsort(-probs.max(axis=1))[:10]
+    threshold = float(np.sort(probs.max(axis=1))[-5:-3].mean())
+    settings: dict[str, Any] = {"batch_size_client": 3 if scenario == "lc" else 5, "num_epochs_client": 2}
+    settings.update(task=f"{scenario}-biid-c10", num_epochs_server=1, batch_size_server=4, confidence=threshold)
+    config = replace(bench.config, **settings)
+    learner = FedMatch(config, bench.model, augment.identity)
+    labeled, unlabeled = Examples(X[:6], Y[:6]), Examples(X[order], Y[order])
+    evaluation = Evaluation(config, bench.evaluator, EvalData(labeled, labeled))
+    client = Client(config, make_algorithm(config), bench.model, learner, evaluation, np.zeros((1, 24, 24, 3), "f4"))
+    sigma, psi = bench.before.parts
+    helper = -np.float32(2) * psi
+    broadcast = full_broadcast(bench.before)._replace(helpers=(helper,))
+    data = ClientData(0, labeled if scenario == "lc" else None, unlabeled)
+    # At a rate of 0 the network stays what it is, so each batch can be worked out by itself.
+    result = client.update(ClientTask(1, 0, 0, broadcast, Plateau(0.25, 9.0, 3), lr=0.0), data)
+    network = networks.build_network("alexnet", (24, 24, 3), 4, decomposed=False)
+    networks.write(network, Params(sigma + helper))
+    helped = network(X[order].astype(np.float32) / 255).numpy().astype(np.float64)[:4]
+    own = probs[order[:4]]
+    votes = np.where(helped.argmax(axis=1) < own.argmax(axis=1), helped.argmax(axis=1), own.argmax(axis=1))
+    expected = {
+        "inter_client": 0.01 * (helped * np.log(helped / own)).sum(axis=1).mean() / 2,  # in one of two batches
+        "pseudo": 0.01 * log_loss(own, votes) / 2,  # of one vote each, the lower class wins
+        "l1": config.lambda_l1 * np.abs(psi).sum(dtype=np.float64),
+        "l2": config.lambda_l2 * np.square(sigma - psi, dtype=np.float64).sum(),
+    }
+    if scenario == "lc":
+        expected["supervised"] = 10 * (log_loss(probs[:3], LABELS[:3]) + log_loss(probs[3:6], LABELS[3:6])) / 2
+    assert result.losses == pytest.approx({**expected, "total": sum(expected.values())}, rel=1e-4)
+    assert (result.num_unlabeled, result.confident_rows) == (20, 8)
+    assert result.num_correct == 2 * (votes == LABELS[order[:4]]).sum()
+    alone = client.update(ClientTask(1, 0, 0, full_broadcast(bench.before), Plateau(0.25, 9.0, 3), lr=0.0), data)
+    assert alone.losses["inter_client"] is None, "without helpers"
+    # The server's epoch, in batches of 4 and 2.
+    epoch = train_epoch(config, bench.model, learner, labeled, ServerTask(1, 0, bench.before, lr=0.0))
+    supervised = 10 * (log_loss(probs[:4], LABELS[:4]) + log_loss(probs[4:6], LABELS[4:6])) / 2
+    assert epoch.losses == pytest.approx({"supervised": supervised, "total": supervised}, rel=1e-4)

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedmatch_tf.algorithms.algorithm import Update
-from fedmatch_tf.algorithms.wire import full_broadcast, full_upload
+from fedmatch_tf.algorithms.wire import Cost, full_broadcast
 from fedmatch_tf.config import make_config
 from fedmatch_tf.federation.crew import Crew, ToScore
 from fedmatch_tf.federation.tasks import (
@@ -40,17 +39,22 @@ class Backend:
         for task in tasks:
             self.tasks.append(task)
             if isinstance(task, ServerTask):
-                yield ServerResult(Params(task.params.sigma + 10 * task.round_num + task.epoch, task.params.psi))
+                params = Params(task.params.sigma + 10 * task.round_num + task.epoch, task.params.psi)
+                yield ServerResult(params, {"total": 1.0})
             elif isinstance(task, EvalTask):
                 yield EvalResult(task.model, task.split, task.part, task.num_parts, (10,), (1.0,), (5,))
             else:
                 scored = EvalResult(client_model(task.client), "valid", 0, 1, (10,), (2.0,), (5,))
                 yield ClientResult(
-                    Update(task.client, full_upload(task.broadcast.params), num_examples=1),
-                    task.broadcast.cost,
-                    task.plateau,
-                    task.lr,
-                    (),
+                    task.client,
+                    None if task.client == 1 else task.broadcast.params.sigma + 1,
+                    task.broadcast.params.psi,
+                    num_examples=1,
+                    s2c=task.broadcast.cost,
+                    c2s=Cost(),
+                    plateau=task.plateau,
+                    lr=task.lr,
+                    losses={},
                     scored=(scored,) if task.score else (),
                     theta=None if task.score else PARAMS.sigma,
                 )
@@ -104,7 +108,7 @@ def test_results_come_in_the_order_of_the_tasks_and_few_clients_are_ahead_of_one
     crew = Crew(replace(CONFIG, num_clients=11, workers=2), backend)
     clients = [7, 3, 9, 1, 0, 2, 4, 6, 8, 10, 5]
     tasks = [ClientTask(0, client, 0, full_broadcast(PARAMS), Plateau(0.1, 9.0, 1), 0.1) for client in clients]
-    assert [result.client for result in crew.train_clients(0, tasks)] == clients
+    assert [update.client for update, _ in crew.train_clients(0, tasks)] == clients
     assert backend.at_once == [4, 4, 3]  # two for each worker
     scores = crew.score(0, [])
     assert set(scores) == {(client_model(client), "valid") for client in clients}
@@ -115,8 +119,11 @@ def test_the_next_scores_are_those_asked_for_and_those_of_the_clients_trained_si
     crew = Crew(CONFIG, backend)
     tasks = [ClientTask(0, client, 0, full_broadcast(PARAMS), Plateau(0.1, 9.0, 1), 0.1) for client in (2, 0, 1)]
     results = list(crew.train_clients(0, tasks))
-    assert [result.client for result in results] == [2, 0, 1]
-    assert all(result.theta is None for result in results), "large, and nobody needs it any more"
+    assert [result.client for _, result in results] == [2, 0, 1]
+    for _, result in results:
+        assert (result.theta, result.sigma, result.psi) == (None, None, None), "large, and nobody needs it any more"
+    # What client 1 did not train did not come back: it is as it was sent.
+    assert [update.params.sigma.tolist() for update, _ in results] == [[2, 2], [2, 2], [1, 1]]
     scores = crew.score(0, [ToScore(GLOBAL, PARAMS.sigma, ("test",))])
     # Three clients on two workers: the first to train, client 2, leaves its score (a loss of 1) to whoever is idle.
     losses = {key: score.loss for key, score in scores.items()}

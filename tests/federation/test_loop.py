@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmatch_tf.algorithms.algorithm import Update, make_algorithm
+from fedmatch_tf.algorithms.algorithm import make_algorithm
 from fedmatch_tf.config import Config, make_config
 from fedmatch_tf.federation import loop, scoring, server
-from fedmatch_tf.federation.client import AS_RECEIVED
 from fedmatch_tf.federation.tasks import (
     GLOBAL,
     SERVER,
@@ -24,7 +23,6 @@ from fedmatch_tf.federation.tasks import (
     Score,
     ServerResult,
     ServerTask,
-    Step,
     client_model,
 )
 from fedmatch_tf.networks.params import Params
@@ -66,23 +64,29 @@ class Arithmetic:
             return EvalResult(task.model, task.split, task.part, task.num_parts, (10,), (loss,), (hits,))
         if isinstance(task, ServerTask):
             self.epochs.append(task)
-            return ServerResult(Params(task.params.sigma + 10, task.params.psi))
+            return ServerResult(Params(task.params.sigma + 10, task.params.psi), {})
         self.tasks.append(task)
         received = task.broadcast.params
-        trained = Params(received.sigma + 1, received.psi + task.client)
+        trained = Params(received.sigma + 1, None if received.psi is None else received.psi + task.client)
         if not self.config.decomposed and not self.config.no_decomposition:
-            trained = Params(trained.sigma + task.client, received.psi)
+            trained = Params(trained.sigma + task.client)
         upload = self.algorithm.upload(trained, received)
-        embedding = np.array([task.client, 0.0], np.float32)
-        steps = (Step("u", 1.0, num_rows=4, confident_rows=(0, 1), pseudo_labels=(3, 3), num_correct=1),)
         theta, model = trained.sigma + task.client, client_model(task.client)
         splits = scoring.client_splits(self.config) if task.score else ()
         return ClientResult(
-            Update(task.client, upload, num_examples=1 + task.client, embedding=embedding),
-            task.broadcast.cost,
-            task.plateau,
-            task.lr,
-            steps,
+            task.client,
+            None if upload.params.sigma is received.sigma else upload.params.sigma,
+            upload.params.psi,
+            num_examples=1 + task.client,
+            s2c=task.broadcast.cost,
+            c2s=upload.cost,
+            plateau=task.plateau,
+            lr=task.lr,
+            losses={},
+            num_unlabeled=4 + task.client,
+            confident_rows=2,
+            num_correct=1,
+            embedding=np.array([task.client, 0.0], np.float32),
             scored=tuple(self.run(EvalTask(task.round_num, model, split, theta)) for split in splits),
             theta=None if task.score else theta,
         )
@@ -118,27 +122,16 @@ def test_clients_that_hold_more_are_trained_first_and_nothing_depends_on_it() ->
     np.testing.assert_array_equal(plain[-1][1].params.psi, sized[-1][1].params.psi)
 
 
-class WithoutSigma(Arithmetic):
-    """Sends no sigma back, as clients do that did not train it."""
-
-    def run(self, task: Any) -> Any:
-        result = super().run(task)
-        if isinstance(task, ClientTask):
-            upload = result.update.upload
-            upload = upload._replace(params=upload.params._replace(sigma=AS_RECEIVED))
-            return result._replace(update=result.update._replace(upload=upload))
-        return result
-
-
 def test_a_sigma_that_did_not_come_back_is_the_one_that_was_sent() -> None:
     config = replace(LC, task="ls-biid-c10", num_epochs_server=1, batch_size_server=9, num_rounds=3)
-    store, backend = MemoryStore(), WithoutSigma(config)
+    store, backend = MemoryStore(), Arithmetic(config)
     start = server.initial_state(config, Params(np.zeros(3, np.float32), np.zeros(3, np.float32)))
     for number, (_, state) in enumerate(loop.run(config, start, backend, store), start=1):
         np.testing.assert_array_equal(state.params.sigma, [10 * number] * 3)  # the server's epochs
         for client in range(3):
             held = store.get(client)
             assert held is not None
+            assert held.params is not None
             np.testing.assert_array_equal(held.params.sigma, [10 * number] * 3)
 
 
@@ -149,21 +142,8 @@ def test_labels_at_client_averages_sigma_and_psi_apart() -> None:
         np.testing.assert_allclose(state.params.psi, number, rtol=1e-6)  # the mean of 0, 1 and 2
         assert record.global_test.loss == pytest.approx(6 * number)  # the sum of theta
         assert [client.client for client in record.clients] == [0, 1, 2]
-        assert (record.confident, record.pseudo_label_acc) == (0.5, 0.5)
-
-
-class Choosing(Arithmetic):
-    """Leaves two more rows out of each client's batches, as their labels were not sure."""
-
-    def run(self, task: Any) -> Any:
-        result = super().run(task)
-        return result._replace(rows_left_out=2) if isinstance(task, ClientTask) else result
-
-
-def test_rows_that_a_learner_left_out_count_as_not_confident() -> None:
-    (record, _), *_ = run(LC, Choosing)[0]
-    assert record.confident == pytest.approx(2 / 6)
-    assert record.pseudo_label_acc == 0.5
+        assert record.confident == pytest.approx(6 / 15)  # of each client 2; of 4, 5 and 6
+        assert record.pseudo_label_acc == 0.5
 
 
 def test_labels_at_server_trains_sigma_before_the_clients_round() -> None:
@@ -234,7 +214,7 @@ def test_an_absent_client_is_charged_for_what_it_missed_and_its_rate_falls_with_
     #  S2C      1, 1    1, 1    0, 1    0, 0    1, 1     differences of more than 1.5
     assert [client.s2c[:2] for client in clients] == [(1, 1), (1, 1), (0, 1), (0, 0), (1, 1)]
     assert [state.params.sigma[0] for _, state in rounds] == [1, 2, 3, 4, 5]
-    assert [state.params.psi[0] for _, state in rounds] == [1, 3, 4, 5, 7]
+    assert [state.params.shared_part[0] for _, state in rounds] == [1, 3, 4, 5, 7]
     # Patience is 1 and no loss is lower than a client's first: its third visit has a third of the rate.
     assert [client.lr for client in clients] == pytest.approx([0.9, 0.9, 0.9, 0.3, 0.9])
 
@@ -255,23 +235,20 @@ def test_a_client_of_the_paper_profile_gets_only_what_is_counted() -> None:
     second = {task.client: task.broadcast for task in backend.tasks if task.round_num == 1}
     # Everybody holds sigma 1 like the server. psi: the server has 1, the clients hold 0, 1 and 2.
     assert [second[client].cost.psi for client in range(3)] == [1.0, 0.0, 1.0]
-    assert second[0].params.psi.tolist() == [1, 1, 1]
+    assert second[0].params.shared_part.tolist() == [1, 1, 1]
     config = replace(config, delta_thres=1.5)
     _, backend = run(config)
     second = {task.client: task.broadcast for task in backend.tasks if task.round_num == 1}
     assert [second[client].cost.psi for client in range(3)] == [0.0, 0.0, 0.0]
-    assert second[2].params.psi.tolist() == [2, 2, 2], "it keeps what it held"
+    assert second[2].params.shared_part.tolist() == [2, 2, 2], "it keeps what it held"
     full = replace(config, s2c_content="full")
     _, backend = run(full)
     second = {task.client: task.broadcast for task in backend.tasks if task.round_num == 1}
     np.testing.assert_allclose(second[2].params.psi, 1, rtol=1e-6)
 
 
-EMPTY = np.zeros(0, np.float32)
-
-
 def run_plain(config: Config) -> tuple[list[Any], Arithmetic]:
-    start = server.initial_state(config, Params(np.zeros(3, np.float32), EMPTY))
+    start = server.initial_state(config, Params(np.zeros(3, np.float32)))
     backend = Arithmetic(config)
     return list(loop.run(config, start, backend, MemoryStore())), backend
 
@@ -305,7 +282,7 @@ def test_parts_of_the_model_are_tested_when_asked_for() -> None:
     rounds, _ = run(replace(LC, ablate_eval=True, num_rounds=1, num_clients=4, l1_thres=1.4))
     ((record, state),) = rounds
     assert state.params.sigma.tolist() == [1, 1, 1]
-    assert state.params.psi.tolist() == [1.5, 1.5, 1.5]
+    assert state.params.shared_part.tolist() == [1.5, 1.5, 1.5]
     assert record.global_test == Score(7.5, 0.4)
     assert record.part_tests == {"sigma": Score(3.0, 0.4), "psi": Score(4.5, 0.4)}
     rounds, _ = run(replace(LC, ablate_eval=True, num_rounds=1, num_clients=4, l1_thres=1.6))
@@ -344,7 +321,7 @@ def test_without_inter_client_consistency_nobody_is_helped() -> None:
 
 def test_without_decomposition_a_helper_is_all_of_its_parameters() -> None:
     config = replace(LC, no_decomposition=True, num_helpers=1, num_rounds=2)
-    start = server.initial_state(config, Params(np.zeros(3, np.float32), EMPTY))
+    start = server.initial_state(config, Params(np.zeros(3, np.float32)))
     backend = Arithmetic(config)
     list(loop.run(config, start, backend, MemoryStore()))
     helped = {(task.round_num, task.client): task.broadcast.helpers for task in backend.tasks}
@@ -443,6 +420,7 @@ def test_who_is_lost_is_neither_averaged_nor_kept_nor_counted_and_helps_nobody()
         for client in arrived:
             held = store.get(client)
             assert held is not None
+            assert held.params is not None
             np.testing.assert_array_equal(held.params.sigma, [sigma] * 3)
     assert any(len(record.helpers) for record, _ in run(LOSSY)[0])
     gone = [record.dropped for record, _ in run(LOSSY)[0]]

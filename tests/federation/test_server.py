@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedmatch_tf.algorithms.algorithm import Update, make_algorithm
-from fedmatch_tf.algorithms.wire import Cost, Upload
+from fedmatch_tf.algorithms.wire import Cost
 from fedmatch_tf.config import make_config
 from fedmatch_tf.federation import server
 from fedmatch_tf.federation.tasks import GLOBAL, ClientResult, Score
@@ -77,10 +77,10 @@ def test_a_round_whose_updates_are_all_lost_changes_nothing_but_the_count(model:
     config = make_config("ls-biid-c10", model=model, drop_rate=0.5)
     start = server.initial_state(config, Params(np.array([1, 2], np.float32), np.array([3, 4], np.float32)))
     start = start._replace(embeddings={7: np.array([0.5, 0.5], np.float32)})
-    cost = Cost(0.0, 0.0, 0.0, 0)
-    update = Update(2, Upload(Params(np.ones(2, np.float32), np.ones(2, np.float32)), cost), 1, np.ones(2, np.float32))
-    trained, store = [ClientResult(update, cost, schedule.start(0.1, 5), 0.1, ())], MemoryStore()
-    after, _ = server.fold(make_algorithm(config), start, store, trained, planned=[], lost={2})
+    one = np.ones(2, np.float32)
+    result = ClientResult(2, None, None, 1, Cost(), Cost(), schedule.start(0.1, 5), 0.1, {}, embedding=one)
+    trained, store = [(Update(2, Params(one, one), 1), result)], MemoryStore()
+    after, _ = server.fold(make_algorithm(config), start, store, trained, [], {2}, lambda state: state)
     store.end_round({})
     assert store.get(2) is None
     assert after == start._replace(rounds_done=1)

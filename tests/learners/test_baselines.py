@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,15 @@ import tensorflow as tf
 
 from fedmatch_tf.algorithms.algorithm import make_algorithm
 from fedmatch_tf.config import make_config
-from fedmatch_tf.learners.learner import Batch, make_learner
+from fedmatch_tf.data.files import Examples
+from fedmatch_tf.data.loader import ClientData
+from fedmatch_tf.learners.batches import Batch, ClientRound
+from fedmatch_tf.learners.learner import ABSENT, Terms, make_learner
 from fedmatch_tf.learners.semifl import mixture_share
 from fedmatch_tf.networks import build as networks
 from fedmatch_tf.networks.params import Params
 from tests.conftest import made_up_images
+from tests.small_network import numbers
 
 X, LABELS = made_up_images(24, num_classes=4, size=24)
 Y = np.eye(4, dtype=np.float32)[LABELS]
@@ -39,19 +44,21 @@ class Bench:
         self.learner = make_learner(self.config, self.model, upside_down, proximal_weight)
         self.learner.begin_round()
 
-    def run(self, share_done: float = 0.0, labeled: bool = True, unlabeled: bool = True, **more: Any) -> list[Any]:
+    def run(self, share_done: float = 0.0, labeled: bool = True, unlabeled: bool = True, *extra: Any) -> list[Terms]:
         batch = Batch(
             X[LABELED] if labeled else None,
             Y[LABELED] if labeled else None,
             X[UNLABELED] if unlabeled else None,
             Y[UNLABELED] if unlabeled else None,
-            np.zeros((0, 16, 4), np.float32),
-            np.array([1, 2], np.int32),
-            tf.constant(share_done),
-            tf.constant(LR),
-            **more,
+            rows=slice(0, 16),
+            helper_probs=np.zeros((0, 16, 4), np.float32),
+            seed=np.array([1, 2], np.int32),
+            rng=np.random.default_rng(0),
+            share_done=np.float32(share_done),
+            lr=np.float32(LR),
+            extra=extra,
         )
-        return [(kind, step()) for kind, step in self.learner.client_steps(batch)]
+        return [step() for step in self.learner.client_steps(batch)]
 
     def probs(self, x: np.ndarray) -> tf.Tensor:
         return self.model(tf.cast(x, tf.float32) / 255, training=True)
@@ -70,26 +77,31 @@ class Bench:
         return float(value), np.concatenate([part.numpy().ravel() for part in parts])
 
 
-def assert_step(bench: Bench, loss: Any, value: float, moved: np.ndarray) -> None:
-    expected, gradient = bench.gradient(loss)
-    assert value == pytest.approx(expected, rel=1e-4)
+def assert_step(bench: Bench, step: Terms, **expected: Any) -> None:
+    """The step went down the gradient of the sum of these losses, and said what each of them is."""
+    moved = bench.moved()
+    value, gradient = bench.gradient(lambda: tf.add_n([loss() for loss in expected.values()]))
+    terms = {name: float(loss()) for name, loss in expected.items()}  # at the starting parameters
+    assert numbers(step) == pytest.approx({**terms, "total": value}, rel=1e-4)
     np.testing.assert_allclose(moved, gradient, atol=2e-4 * float(np.abs(gradient).max()))
+
+
+def cross_entropy(bench: Bench, weight: float, x: np.ndarray, y: np.ndarray) -> Callable[[], tf.Tensor]:
+    return lambda: weight * tf.reduce_mean(CE(y, bench.probs(x)))
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "local"])
 def test_supervised_learning_takes_all_images_with_their_true_labels(algorithm: str) -> None:
     bench = Bench(f"{algorithm}-sl")
-    ((kind, loss),) = bench.run()
-    assert kind == "s"
-    moved = bench.moved()
-    assert_step(bench, lambda: 10 * tf.reduce_mean(CE(Y, bench.probs(X))), float(loss), moved)
+    (step,) = bench.run()
+    assert step.kept is None, "there is no pseudo-label to count"
+    assert_step(bench, step, supervised=cross_entropy(bench, 10, X, Y))
 
 
 def test_supervised_learning_in_labels_at_server_uses_the_clients_true_labels() -> None:
     bench = Bench("fedavg-sl", "ls-biid-c10")
-    ((_, loss),) = bench.run(labeled=False)
-    moved = bench.moved()
-    assert_step(bench, lambda: 10 * tf.reduce_mean(CE(Y[UNLABELED], bench.probs(X[UNLABELED]))), float(loss), moved)
+    (step,) = bench.run(labeled=False)
+    assert_step(bench, step, supervised=cross_entropy(bench, 10, X[UNLABELED], Y[UNLABELED]))
 
 
 def uda_unlabeled(bench: Bench) -> tf.Tensor:
@@ -105,111 +117,111 @@ def test_uda_anneals_labels_and_pulls_the_strong_view_to_the_plain_one() -> None
     share_done = 1 + np.log((middle - 0.25) / 0.75) / 5 if middle > 0.25 else 0.0
     threshold = np.exp(5 * (share_done - 1)) * 0.75 + 0.25
     kept = right <= threshold
-    ((kind, terms),) = bench.run(share_done)
-    moved = bench.moved()
-
-    def loss() -> tf.Tensor:
-        rows = CE(Y[LABELED][kept], bench.probs(X[LABELED][kept]))
-        return 10 * tf.reduce_mean(rows) + uda_unlabeled(bench)
-
+    (step,) = bench.run(share_done)
     assert 0 < kept.sum() <= 8
-    assert kind == "u"
-    assert_step(bench, loss, float(terms.loss), moved)
-    assert terms.kept.numpy().all()
+    supervised = cross_entropy(bench, 10, X[LABELED][kept], Y[LABELED][kept])
+    assert_step(bench, step, supervised=supervised, pseudo=lambda: uda_unlabeled(bench))
+    assert step.kept.numpy().all()
 
 
 def test_uda_at_a_client_without_labels_has_the_consistency_alone() -> None:
     bench = Bench("fedavg-uda", "ls-biid-c10", lambda_u=3.0)
-    ((_, terms),) = bench.run(labeled=False)
-    moved = bench.moved()
-    assert_step(bench, lambda: 3 * uda_unlabeled(bench), float(terms.loss), moved)
+    (step,) = bench.run(labeled=False)
+    assert_step(bench, step, pseudo=lambda: 3 * uda_unlabeled(bench))
 
 
 @pytest.mark.parametrize("scenario", ["lc", "ls"])
 def test_fixmatch_learns_confident_labels_on_the_strong_view(scenario: str) -> None:
     threshold = float(np.median(Bench("fedavg-fixmatch").probs(X[UNLABELED]).numpy().max(axis=1)))
     bench = Bench("fedavg-fixmatch", f"{scenario}-biid-c10", confidence=threshold)
-    ((_, terms),) = bench.run(labeled=scenario == "lc")
-    moved = bench.moved()
-    networks.write(bench.model, bench.before)
     weak = bench.probs(X[UNLABELED]).numpy()
     kept, labels = weak.max(axis=1) >= np.float32(threshold), np.eye(4, dtype=np.float32)[weak.argmax(axis=1)]
+    (step,) = bench.run(labeled=scenario == "lc")
 
-    def loss() -> tf.Tensor:
+    def pseudo() -> tf.Tensor:
         rows = CE(labels[kept], bench.probs(X[UNLABELED][kept][:, ::-1]))
-        supervised = 10 * tf.reduce_mean(CE(Y[LABELED], bench.probs(X[LABELED]))) if scenario == "lc" else 0.0
-        return supervised + tf.reduce_sum(rows) / 16  # over all rows, confident or not
+        return tf.reduce_sum(rows) / 16  # over all rows, confident or not
 
-    np.testing.assert_array_equal(terms.kept.numpy(), kept)
+    np.testing.assert_array_equal(step.kept.numpy(), kept)
     assert 0 < kept.sum() < 16
-    assert_step(bench, loss, float(terms.loss), moved)
+    supervised = {"supervised": cross_entropy(bench, 10, X[LABELED], Y[LABELED])} if scenario == "lc" else {}
+    assert_step(bench, step, **supervised, pseudo=pseudo)
 
 
 def test_fixmatch_without_a_confident_row_learns_the_labels_alone() -> None:
     bench = Bench("fedavg-fixmatch", confidence=1.0)
-    ((_, terms),) = bench.run()
-    moved = bench.moved()
-    assert not terms.kept.numpy().any()
-    assert_step(bench, lambda: 10 * tf.reduce_mean(CE(Y[LABELED], bench.probs(X[LABELED]))), float(terms.loss), moved)
+    (step,) = bench.run()
+    assert not step.kept.numpy().any()
+    assert np.isnan(numbers(step)["pseudo"]), "it did not occur"
+    rest = {name: loss for name, loss in step.losses.items() if name != "pseudo"}
+    assert_step(bench, Terms(rest), supervised=cross_entropy(bench, 10, X[LABELED], Y[LABELED]))
 
 
 @pytest.mark.parametrize("learner", ["sl", "uda", "fixmatch"])
 def test_fedprox_pulls_back_to_what_was_received(learner: str) -> None:
-    near, far = Bench(f"fedprox-{learner}", mu=2.0), Bench(f"fedavg-{learner}", mu=2.0)
-    ((_, first), (_, plain)) = (*near.run(), *far.run())
-
-    def loss(terms: Any) -> float:
-        return float(terms.loss if hasattr(terms, "loss") else terms)
-
-    assert loss(first) == pytest.approx(loss(plain), rel=1e-6)  # at the received parameters the term is 0
+    near, far = Bench(f"fedprox-{learner}", mu=2.0, wd=0.1), Bench(f"fedavg-{learner}", mu=2.0, wd=0.1)
+    (first, plain) = (numbers(step) for bench in (near, far) for step in bench.run())
+    assert first == pytest.approx({**plain, "proximal": 0.0}, rel=1e-6, nan_ok=True)  # at the received parameters
     np.testing.assert_allclose(near.moved(), far.moved(), atol=1e-3 * float(np.abs(far.moved()).max()))
-    distance = np.square(near.before.sigma - networks.read(near.model).sigma, dtype=np.float64).sum()
-    ((_, second), (_, second_plain)) = (*near.run(), *far.run())
-    # mu / 2 |theta - received|^2 = distance: the only difference between the two losses.
-    assert loss(second) - loss(second_plain) == pytest.approx(distance, rel=0.05, abs=2e-4)
-    # What the next client receives is the new reference, so the two losses are equal again.
-    networks.write(far.model, networks.read(near.model))
+    here = networks.read(near.model)
+    networks.write(far.model, here)
+    (second, plain) = (numbers(step) for bench in (near, far) for step in bench.run())
+    # mu / 2 |theta - received|^2 and wd |theta|^2
+    distance = np.square(near.before.sigma - here.sigma, dtype=np.float64).sum()
+    decay = 0.1 * np.square(here.sigma, dtype=np.float64).sum()
+    assert second["proximal"] == pytest.approx(distance, rel=1e-4)
+    assert second["l2"] == pytest.approx(decay, rel=1e-4)
+    assert second["total"] == pytest.approx(plain["total"] + distance, rel=1e-5)
+    assert plain.keys() == second.keys() - {"proximal"}
+    # What the next client receives is the new reference.
     near.learner.begin_round()
-    ((_, third), (_, third_plain)) = (*near.run(), *far.run())
-    assert loss(third) == pytest.approx(loss(third_plain), rel=1e-6)
+    (third,) = near.run()
+    assert numbers(third)["proximal"] == 0
 
 
 def test_the_servers_step_has_no_proximal_term_and_weight_decay_where_it_is_set() -> None:
     bench = Bench("fedprox-fixmatch", "ls-biid-c10", mu=5.0, wd=0.1)
-    elsewhere = Params(np.float32(1.1) * bench.before.sigma, bench.before.psi)
+    elsewhere = Params(np.float32(1.1) * bench.before.sigma)
     networks.write(bench.model, elsewhere)
-    value = float(bench.learner.server_step(X[LABELED], Y[LABELED], tf.constant(0.0), tf.constant(LR)))
+    step = bench.learner.server_step(X[LABELED], Y[LABELED], np.float32(0), np.float32(LR))
     networks.write(bench.model, elsewhere)
-    expected = 10 * float(tf.reduce_mean(CE(Y[LABELED], bench.probs(X[LABELED]))))
-    expected += 0.1 * float(np.square(elsewhere.sigma, dtype=np.float64).sum())
-    assert value == pytest.approx(expected, rel=1e-4)
+    supervised = 10 * float(tf.reduce_mean(CE(Y[LABELED], bench.probs(X[LABELED]))))
+    decay = 0.1 * float(np.square(elsewhere.sigma, dtype=np.float64).sum())
+    expected = {"supervised": supervised, "l2": decay, "total": supervised + decay}
+    assert numbers(step) == pytest.approx(expected, rel=1e-4)
 
 
 def test_labels_alone_are_learnt_when_the_unlabelled_images_are_used_up() -> None:
     for model in ("fedavg-uda", "fedprox-fixmatch", "fedavg-sl", "fedmatch"):
         bench = Bench(model)
-        ((kind, _),) = bench.run(share_done=1.0, unlabeled=False)
-        assert kind == "s"
+        (step,) = bench.run(share_done=1.0, unlabeled=False)
+        assert (step.kept, "pseudo" in step.losses) == (None, False)
 
 
 def test_fedmatch_without_decomposition_trains_one_set_with_both_losses() -> None:
     threshold = float(np.median(Bench("fedmatch", no_decomposition=True).probs(X[UNLABELED]).numpy().max(axis=1)))
     bench = Bench("fedmatch", no_decomposition=True, confidence=threshold)
-    (_, (kind, terms)) = bench.run()
+    (_, step) = bench.run()
     after = networks.read(bench.model)
-    assert kind == "u"
-    assert len(after.psi) == 0
+    assert after.psi is None
     # The labelled step first, then the unlabelled one, each on the same parameters; no penalties without a psi.
     _, gradient = bench.gradient(lambda: 10 * tf.reduce_mean(CE(Y[LABELED], bench.probs(X[LABELED]))))
     middle = bench.before.sigma - LR * gradient
-    networks.write(bench.model, Params(middle, after.psi))
+    networks.write(bench.model, Params(middle))
     weak = bench.probs(X[UNLABELED]).numpy()
     kept, labels = weak.max(axis=1) >= np.float32(threshold), np.eye(4, dtype=np.float32)[weak.argmax(axis=1)]
     with tf.GradientTape() as tape:
         loss = 0.01 * tf.reduce_mean(CE(labels[kept], bench.probs(X[UNLABELED][kept][:, ::-1])))
     second = np.concatenate([part.numpy().ravel() for part in tape.gradient(loss, networks.sigmas(bench.model))])
-    assert float(terms.loss) == pytest.approx(float(loss), rel=1e-3)
+    expected = {"inter_client": ABSENT, "pseudo": float(loss), "total": float(loss)}
+    assert numbers(step) == pytest.approx(expected, rel=1e-3, nan_ok=True)
     np.testing.assert_allclose(after.sigma, middle - LR * second, atol=1e-6)
+
+
+def client_round(predict: Callable[[np.ndarray], np.ndarray], labeled: bool = True) -> ClientRound:
+    """Of a client that holds all images, whose received model predicts this."""
+    data = ClientData(0, Examples(X[LABELED], Y[LABELED]) if labeled else None, Examples(X[UNLABELED], Y[UNLABELED]))
+    return ClientRound(0, 0, LR, data, np.zeros((0, 16, 4), np.float32), predict)
 
 
 def predictions(seed: int) -> np.ndarray:
@@ -223,27 +235,24 @@ def test_global_pseudo_labels_come_from_the_received_model_whatever_the_local_on
     kept = received.max(axis=1) >= 0.6
     assert 0 < kept.sum() < 16
     bench = Bench(f"{algorithm}-gpl", confidence=0.6)
-    ((kind, terms),) = bench.run(received_probs=received)
-    moved = bench.moved()
+    made = bench.learner.batches(client_round(lambda x: received))
+    (batch,) = made.batches
+    (step,) = (take() for take in bench.learner.client_steps(batch))
     targets = np.eye(4, dtype=np.float32)[received.argmax(axis=1)]
 
-    def loss() -> tf.Tensor:
-        strong = bench.probs(X[UNLABELED][kept][:, ::-1])
-        supervised = tf.reduce_mean(CE(Y[LABELED], bench.probs(X[LABELED])))
-        return 10 * supervised + tf.reduce_sum(CE(targets[kept], strong)) / 16
+    def pseudo() -> tf.Tensor:
+        return tf.reduce_sum(CE(targets[kept], bench.probs(X[UNLABELED][kept][:, ::-1]))) / 16
 
-    assert kind == "u"
-    assert terms.kept.numpy().tolist() == kept.tolist()
-    assert terms.pseudo_labels.numpy()[kept].tolist() == received.argmax(axis=1)[kept].tolist()
-    assert_step(bench, loss, float(terms.loss), moved)
+    assert step.kept.numpy().tolist() == kept.tolist()
+    assert step.labels.numpy().tolist() == received.argmax(axis=1).tolist()
+    assert_step(bench, step, supervised=cross_entropy(bench, 10, X[LABELED], Y[LABELED]), pseudo=pseudo)
 
 
 def test_semifl_fixes_confident_labels_and_mixes_them_with_other_images() -> None:
     received, others = predictions(3), predictions(4)
     partners = np.random.default_rng(5).permutation(X[UNLABELED])
     bench = Bench("semifl", "ls-biid-c10", confidence=0.6)
-    ((_, terms),) = bench.run(labeled=False, received_probs=received, x_partner=partners, partner_probs=others)
-    moved = bench.moved()
+    (step,) = bench.run(0.0, False, True, received, partners, others)
     share = float(mixture_share(tf.constant([1, 2], tf.int32)))
     own, other = (np.eye(4, dtype=np.float32)[probs.argmax(axis=1)] for probs in (received, others))
     mixed = share * X[UNLABELED].astype(np.float32) + (1 - share) * partners.astype(np.float32)
@@ -254,12 +263,31 @@ def test_semifl_fixes_confident_labels_and_mixes_them_with_other_images() -> Non
         mix = share * tf.reduce_mean(CE(own, probs)) + (1 - share) * tf.reduce_mean(CE(other, probs))
         return fix + mix
 
-    assert_step(bench, loss, float(terms.loss), moved)
-    assert terms.kept.numpy().all()
-    sure = [[0.1, 0.6, 0.2, 0.1], [0.3, 0.3, 0.2, 0.2], [0.01, 0.01, 0.01, 0.97], [0.59, 0.41, 0, 0]]
-    chosen = bench.learner.chosen_rows(np.array(sure, np.float32))
-    assert chosen is not None
-    assert chosen.tolist() == [0, 2]
+    assert_step(bench, step, pseudo=loss)
+    assert step.kept.numpy().all()
+
+
+def test_semifls_batches_have_every_confident_image_once_and_any_other_beside_it() -> None:
+    # Of sixteen images, five reach 0.6; the third one exactly.
+    best = np.array([0.5, 0.7, 0.59, 0.3, 0.6, 0.9, 0.4, 0.8, 0.3, 0.61, *[0.5] * 6], np.float32)
+    probs = np.stack([best, (1 - best) / 3, (1 - best) / 3, (1 - best) / 3], axis=1)
+    bench = Bench("semifl", "ls-biid-c10", confidence=0.6, batch_size_client=2, num_epochs_client=5)
+    made = bench.learner.batches(client_round(lambda x: probs, labeled=False))
+    assert (made.num_batches, made.num_unlabeled) == (15, 80)
+    partners = []
+    for number, batch in enumerate(made.batches):
+        rows = np.array(([1, 4], [5, 7], [9])[number % 3])
+        np.testing.assert_array_equal(batch.x_unlabeled, X[UNLABELED][rows])
+        np.testing.assert_array_equal(batch.y_unlabeled, Y[UNLABELED][rows])
+        own, x_other, probs_other = batch.extra
+        np.testing.assert_array_equal(own, probs[rows])
+        for image, said in zip(x_other, probs_other):
+            (place,) = (place for place in range(16) if (image == X[UNLABELED][place]).all())
+            np.testing.assert_array_equal(said, probs[place])
+            partners.append(place)
+    assert len(set(partners)) > 5, "not confident ones alone"
+    nobody = bench.learner.batches(client_round(lambda x: np.full((16, 4), 0.25, np.float32), labeled=False))
+    assert (nobody.num_batches, nobody.num_unlabeled, list(nobody.batches)) == (0, 80, [])
 
 
 def test_a_mixtures_share_is_drawn_from_beta_075_075() -> None:

@@ -12,11 +12,12 @@ import tensorflow as tf
 from fedmatch_tf.data import augment
 from fedmatch_tf.data.files import Examples
 from fedmatch_tf.learners.fedmatch import FedMatch
+from fedmatch_tf.learners.learner import ABSENT
 from fedmatch_tf.networks import build as networks
 from fedmatch_tf.networks.evaluate import Evaluator
 from fedmatch_tf.networks.params import Params
 from tests.conftest import needs_bfloat16
-from tests.small_network import Bench, X, Y, flat
+from tests.small_network import Bench, X, Y, flat, numbers, psi_of
 
 NO_HELPERS = np.zeros((0, 24, 4), np.float32)
 SEED = np.array([1, 2], np.int32)
@@ -29,31 +30,32 @@ def test_the_supervised_step_moves_sigma_alone_down_the_gradient() -> None:
         probs = bench.model(tf.cast(X, tf.float32) / 255, training=True)
         expected_loss = 10 * tf.reduce_mean(tf.keras.losses.categorical_crossentropy(Y, probs))
     gradient = flat(tape.gradient(expected_loss, networks.sigmas(bench.model)))
-    loss = bench.learner.supervised_step(X, Y, LR)
+    terms = bench.learner.supervised_step(X, Y, LR)
     after = bench.after()
-    assert float(loss) == pytest.approx(float(expected_loss), rel=1e-5)
+    assert terms.losses.keys() == {"supervised", "total"}
+    assert numbers(terms) == pytest.approx(dict.fromkeys(terms.losses, float(expected_loss)), rel=1e-5)
     np.testing.assert_allclose(after.sigma, bench.before.sigma - 0.01 * gradient, atol=1e-6)
-    np.testing.assert_array_equal(after.psi, bench.before.psi)
+    np.testing.assert_array_equal(psi_of(after), psi_of(bench.before))
 
 
 def test_weight_decay_is_added_where_it_is_set() -> None:
     plain, decayed = Bench(), Bench(wd=0.5)
-    loss = float(plain.learner.supervised_step(X, Y, LR))
-    expected = loss + 0.5 * float(np.square(plain.before.sigma, dtype=np.float64).sum())
-    assert float(decayed.learner.supervised_step(X, Y, LR)) == pytest.approx(expected, rel=1e-4)
+    loss = numbers(plain.learner.supervised_step(X, Y, LR))["total"]
+    decay = 0.5 * float(np.square(plain.before.sigma, dtype=np.float64).sum())
+    expected = {"supervised": loss, "l2": decay, "total": loss + decay}
+    assert numbers(decayed.learner.supervised_step(X, Y, LR)) == pytest.approx(expected, rel=1e-4)
 
 
 def test_without_a_confident_row_only_the_penalties_move_psi() -> None:
     bench = Bench(confidence=1.0)
     terms = bench.learner.unsupervised_step(X, NO_HELPERS, SEED, LR)
-    sigma, psi = (part.astype(np.float64) for part in bench.before)
-    penalty = 1e-4 * np.abs(psi).sum() + 10 * ((sigma - psi) ** 2).sum()
+    sigma, psi = (part.astype(np.float64) for part in bench.before.parts)
+    l1, l2 = 1e-4 * np.abs(psi).sum(), 10 * ((sigma - psi) ** 2).sum()
     moved = psi - 0.01 * (1e-4 * np.sign(psi) + 20 * (psi - sigma))
-    assert float(terms.loss) == pytest.approx(penalty, rel=1e-5)
-    assert (float(terms.icc), float(terms.pseudo_ce)) == (0.0, 0.0)
+    expected = {"inter_client": ABSENT, "pseudo": ABSENT, "l1": l1, "l2": l2, "total": l1 + l2}
+    assert numbers(terms) == pytest.approx(expected, rel=1e-5, nan_ok=True)
     assert not terms.kept.numpy().any()
-    assert set(terms.pseudo_labels.numpy()) == {-1}
-    np.testing.assert_allclose(bench.after().psi, moved, atol=1e-6)
+    np.testing.assert_allclose(psi_of(bench.after()), moved, atol=1e-6)
     np.testing.assert_array_equal(bench.after().sigma, bench.before.sigma)
 
 
@@ -69,12 +71,15 @@ def test_confident_rows_learn_their_own_prediction_when_there_are_no_helpers() -
         pseudo_ce = tf.reduce_mean(tf.keras.losses.categorical_crossentropy(labels[kept], strong))
     gradient = flat(tape.gradient(pseudo_ce, networks.psis(bench.model)))
     terms = bench.learner.unsupervised_step(X, NO_HELPERS, SEED, LR)
-    sigma, psi = bench.before
+    sigma, psi = bench.before.parts
     penalties = 1e-4 * np.sign(psi) + 20 * (psi - sigma)
     np.testing.assert_array_equal(terms.kept, kept)
-    np.testing.assert_array_equal(terms.pseudo_labels.numpy()[kept], probs.argmax(axis=1)[kept])
-    assert float(terms.pseudo_ce) == pytest.approx(float(pseudo_ce), rel=1e-4)
-    np.testing.assert_allclose(bench.after().psi, psi - 0.01 * (0.01 * gradient + penalties), atol=1e-6)
+    np.testing.assert_array_equal(terms.labels.numpy(), probs.argmax(axis=1))
+    l1, l2 = (1e-4 * np.abs(psi)).sum(dtype=np.float64), (10 * (sigma - psi) ** 2).sum(dtype=np.float64)
+    agreement = 0.01 * float(pseudo_ce)
+    expected = {"inter_client": ABSENT, "pseudo": agreement, "l1": l1, "l2": l2, "total": agreement + l1 + l2}
+    assert numbers(terms) == pytest.approx(expected, rel=1e-4, nan_ok=True)
+    np.testing.assert_allclose(psi_of(bench.after()), psi - 0.01 * (0.01 * gradient + penalties), atol=1e-6)
 
 
 @pytest.mark.parametrize("icc_rows", ["confident", "all"])
@@ -86,10 +91,11 @@ def test_helpers_pull_the_prediction_towards_theirs_on_the_rows_of_the_profile(i
     rows = probs.max(axis=1) >= threshold if icc_rows == "confident" else np.ones(24, bool)
     kl = (helpers * np.log(helpers / probs)).sum(axis=-1)[:, rows].mean()
     terms = bench.learner.unsupervised_step(X, helpers, SEED, LR)
-    assert float(terms.icc) == pytest.approx(kl, rel=1e-3)
+    consistency = numbers(terms)
+    assert consistency["inter_client"] == pytest.approx(0.01 * kl, rel=1e-3)
     votes = np.eye(4)[probs.argmax(1)] + np.eye(4)[helpers.argmax(-1)].sum(0)
     kept = terms.kept.numpy()
-    np.testing.assert_array_equal(terms.pseudo_labels.numpy()[kept], votes.argmax(axis=1)[kept])
+    np.testing.assert_array_equal(terms.labels.numpy(), votes.argmax(axis=1))
     bench.restore()
     with tf.GradientTape() as tape:
         own = bench.model(tf.cast(X[rows], tf.float32) / 255, training=True)
@@ -97,20 +103,22 @@ def test_helpers_pull_the_prediction_towards_theirs_on_the_rows_of_the_profile(i
         strong = bench.model(tf.cast(X[kept], tf.float32) / 255, training=True)
         labels = np.eye(4, dtype=np.float32)[votes.argmax(axis=1)]
         loss = 0.01 * pull + 0.01 * tf.reduce_mean(tf.keras.losses.categorical_crossentropy(labels[kept], strong))
+    assert consistency["inter_client"] + consistency["pseudo"] == pytest.approx(float(loss), rel=1e-3)
+    assert sum(consistency.values()) == pytest.approx(2 * consistency["total"])
     gradient = flat(tape.gradient(loss, networks.psis(bench.model)))
     bench.learner.unsupervised_step(X, helpers, SEED, LR)
-    sigma, psi = bench.before
+    sigma, psi = bench.before.parts
     penalties = 1e-4 * np.sign(psi) + 20 * (psi - sigma)
-    np.testing.assert_allclose(bench.after().psi, psi - 0.01 * (gradient + penalties), atol=1e-6)
+    np.testing.assert_allclose(psi_of(bench.after()), psi - 0.01 * (gradient + penalties), atol=1e-6)
 
 
 def test_with_all_rows_helpers_count_even_if_no_row_is_confident() -> None:
     bench = Bench(confidence=1.0, icc_rows="all")
     helpers = np.random.default_rng(3).dirichlet(np.ones(4), (1, 24)).astype(np.float32)
-    terms = bench.learner.unsupervised_step(X, helpers, SEED, LR)
-    assert float(terms.icc) > 0
-    assert float(terms.pseudo_ce) == 0
-    assert np.isfinite(bench.after().psi).all()
+    terms = numbers(bench.learner.unsupervised_step(X, helpers, SEED, LR))
+    assert terms["inter_client"] > 0
+    assert np.isnan(terms["pseudo"])
+    assert np.isfinite([terms["total"], *psi_of(bench.after())]).all()
 
 
 def test_each_step_is_traced_once_whatever_the_size_of_the_batch() -> None:
@@ -133,8 +141,8 @@ def learning(steps: int, **given: Any) -> tuple[list[float], Params, tuple[float
     x, y, helpers, lr = X[:8], Y[:8], np.full((1, 8, 4), 0.25, np.float32), tf.constant(2e-3)
     losses = []
     for _ in range(steps):
-        losses.append(float(learner.supervised_step(x, y, lr)))
-        losses.append(float(learner.unsupervised_step(x, helpers, SEED, lr).loss))
+        losses.append(numbers(learner.supervised_step(x, y, lr))["total"])
+        losses.append(numbers(learner.unsupervised_step(x, helpers, SEED, lr))["total"])
     evaluator = Evaluator(networks.build_network("alexnet", shape, 4, decomposed=False, precision=precision), xla)
     evaluator.load(bench.after().theta())
     return losses, bench.after(), evaluator.score(Examples(x, y), [slice(0, 8)])[0]

@@ -137,7 +137,7 @@ def test_weights_start_by_variance_scaling_with_psi_a_fifth_of_sigma() -> None:
     np.testing.assert_allclose(params.psi, 0.2 * params.sigma, rtol=1e-6)
     plain = networks.from_kernels(networks.independent_kernels(shapes, np.random.default_rng(0)), 0.2, False)
     np.testing.assert_allclose(plain.sigma, 1.2 * params.sigma, rtol=1e-6)
-    assert plain.psi.size == 0
+    assert plain.psi is None
     doubled = networks.from_kernels(networks.independent_kernels(shapes, np.random.default_rng(0)), 1.0, False)
     np.testing.assert_array_equal(doubled.sigma, 2 * params.sigma)
 

@@ -48,7 +48,7 @@ def test_theta_is_sigma_plus_psi_without_its_small_elements() -> None:
     params = Params(vector(1, 2, 3), vector(0.5, -0.25, 0.125))
     assert params.theta().tolist() == [1.5, 1.75, 3.125]
     assert params.theta(l1_thres=0.25).tolist() == [1.5, 2, 3]
-    plain = Params(vector(1, 2), vector())
+    plain = Params(vector(1, 2))
     assert plain.theta(l1_thres=9.0) is plain.sigma
 
 
@@ -56,6 +56,8 @@ def test_what_follows_the_kernels_has_no_psi() -> None:
     params = Params(vector(1, 2, 7, 8), vector(0.5, 0.125))
     assert params.theta(l1_thres=0.25).tolist() == [1.5, 2, 7, 8]
     assert params.only_psi(l1_thres=0.25).tolist() == [0.5, 0, 7, 8]
+    with pytest.raises(ValueError, match="one set of parameters"):
+        Params(vector(1, 2)).only_psi()
 
 
 @settings(max_examples=20, deadline=None)

@@ -195,7 +195,7 @@ EDITS = [
     ("arrays.sigma", None, "expected an array sigma, found none"),
     ("arrays.sigma", np.array([1, NAN, 3], np.float32), "sigma: expected finite numbers, received NaN or infinity"),
     ("arrays.sigma", np.zeros((3, 1), np.float32), r"sigma: expected float32 \[n\], received float32 \[3, 1\]"),
-    ("arrays.psi", np.zeros(4, np.float32), "psi: expected at most 3 numbers, as sigma has, received 4"),
+    ("arrays.psi", np.zeros(4, np.float32), "psi: expected 1 to 3 numbers, as sigma has, received 4"),
     ("arrays.best", None, "best: expected its weights with its round and loss"),
     ("arrays.best", np.zeros(2, np.float32), "best: expected 3 numbers, received 2"),
     ("arrays.memory_0", np.array([np.inf], np.float32), "memory_0: expected finite numbers"),

@@ -48,7 +48,7 @@ def one_round(backend: Any, params: Params) -> None:
     received = [result.psi for result in backend.map(tasks(0, params))]
     assert len(received) == CLIENTS
     for psi in received:  # every byte is there
-        assert psi[-1] == params.psi[-1]
+        assert psi[-1] == params.parts[1][-1]
 
 
 def main() -> None:

@@ -19,8 +19,8 @@ class Terms(NamedTuple):
     # The loss that it descended on, `total`, and what that is the sum of, each term with its weight: `supervised`,
     # `inter_client`, `pseudo`, `l1`, `l2`, `proximal`, as many as there are. ABSENT: it did not occur, and added 0.
     losses: Mapping[str, tf.Tensor]
-    kept: tf.Tensor | None = None  # bool [n]: unlabelled rows that got a pseudo-label; None: there is no such row
-    labels: tf.Tensor | None = None  # int64 [n]: the class that each row was given, or would have been
+    kept: Any = None  # bool [n]: unlabelled rows that got a pseudo-label; None: the step looked at labels alone
+    labels: Any = None  # int64 [n]: the class that each row was given, or would have been
 
 
 ABSENT = float("nan")

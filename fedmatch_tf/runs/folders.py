@@ -297,5 +297,5 @@ def _new_folders(output: Path, what: str) -> tuple[Path, Path]:
 
 def _on_disk(config: Config, state: ServerState) -> bool:
     if config.store == "auto":
-        return config.num_clients * sum(part.nbytes for part in state.params) > IN_MEMORY_UP_TO
+        return config.num_clients * sum(part.nbytes for part in state.params.parts) > IN_MEMORY_UP_TO
     return config.store == "disk"

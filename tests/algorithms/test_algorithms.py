@@ -99,7 +99,7 @@ def test_fedmatch_gets_back_sigma_only_where_clients_train_it(scenario: str, sig
     fedmatch = algorithm("fedmatch", f"{scenario}-biid-c10", delta_thres=0.9, l1_thres=0.0)
     upload = fedmatch.upload(Params(vector(0.5, 0, 4), vector(1, 3, 1.5)), HELD)
     assert upload.params.sigma.tolist() == sigma
-    np.testing.assert_array_equal(upload.params.psi, [1, 3, 1])
+    np.testing.assert_array_equal(upload.params.parts[1], [1, 3, 1])
     assert upload.cost[:3] == pytest.approx((cost, 1 / 3, 0.0))
     assert fedmatch.keep(upload.params) is upload.params
 

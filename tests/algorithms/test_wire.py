@@ -125,12 +125,12 @@ def test_a_later_message_costs_what_differs_from_what_the_client_holds() -> None
     full = wire.broadcast(server, held, [helper], L1, DELTA, "full")
     assert (full.cost.sigma, full.cost.psi, full.cost.helpers) == (0.5, 0.5, 0.25)
     np.testing.assert_array_equal(full.params.sigma, server.sigma)
-    np.testing.assert_array_equal(full.params.psi, server.psi)
+    np.testing.assert_array_equal(full.params.parts[1], server.parts[1])
     np.testing.assert_array_equal(full.helpers[0], helper)
     counted = wire.broadcast(server, held, [helper], L1, DELTA, "counted")
     assert counted.cost == full.cost
     np.testing.assert_array_equal(counted.params.sigma, vector(1.04, 2.00, 3.00, 4.0))
-    np.testing.assert_array_equal(counted.params.psi, vector(0.0, 0.48, 0.20, 0.30))
+    np.testing.assert_array_equal(counted.params.parts[1], vector(0.0, 0.48, 0.20, 0.30))
     np.testing.assert_array_equal(counted.helpers[0], vector(0.0, 0.48, 0.40, 0.30))
 
 
@@ -142,7 +142,7 @@ def test_an_upload_keeps_what_was_received_where_little_changed() -> None:
     sent = wire.upload(trained, received, L1, DELTA, with_sigma=True)
     assert (sent.cost.sigma, sent.cost.psi, sent.cost.helpers) == (0.25, 0.5, 0.0)
     np.testing.assert_array_equal(sent.params.sigma, vector(1, 0.9, 1, 1))
-    np.testing.assert_array_equal(sent.params.psi, vector(0.2, 0.4, 0.09, 0.0))
+    np.testing.assert_array_equal(sent.params.parts[1], vector(0.2, 0.4, 0.09, 0.0))
     assert sent.cost.num_bytes == (9 + 1 + 4) + (9 + 1 + 8)  # one byte of bitmap is less than an index
 
 

@@ -21,7 +21,7 @@ from tests.small_network import LABELS, Bench, X, Y
 
 def test_an_evaluation_is_the_mean_over_all_examples_whatever_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(l1_thres=1e-3)
-    thresholded = np.where(np.abs(bench.before.psi) <= 1e-3, 0, bench.before.psi).astype(np.float32)
+    thresholded = np.where(np.abs(bench.before.parts[1]) <= 1e-3, 0, bench.before.parts[1]).astype(np.float32)
     networks.write(bench.model, Params(bench.before.sigma, thresholded))
     probs = bench.probs().astype(np.float64)
     bench.restore()

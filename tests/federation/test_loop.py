@@ -244,7 +244,7 @@ def test_a_client_of_the_paper_profile_gets_only_what_is_counted() -> None:
     full = replace(config, s2c_content="full")
     _, backend = run(full)
     second = {task.client: task.broadcast for task in backend.tasks if task.round_num == 1}
-    np.testing.assert_allclose(second[2].params.psi, 1, rtol=1e-6)
+    np.testing.assert_allclose(second[2].params.parts[1], 1, rtol=1e-6)
 
 
 def run_plain(config: Config) -> tuple[list[Any], Arithmetic]:
@@ -414,7 +414,7 @@ def test_who_is_lost_is_neither_averaged_nor_kept_nor_counted_and_helps_nobody()
         if arrived:
             sigma, psi = sigma + 1, psi + sum(arrived) / len(arrived)
         np.testing.assert_allclose(state.params.sigma, sigma, rtol=1e-6)
-        np.testing.assert_allclose(state.params.psi, psi, rtol=1e-6)
+        np.testing.assert_allclose(state.params.parts[1], psi, rtol=1e-6)
         assert set(state.embeddings) == embedded
         assert {client for client in range(4) if store.get(client) is not None} == embedded
         for client in arrived:
@@ -436,4 +436,4 @@ def test_a_run_that_loses_updates_goes_on_as_if_it_had_not_stopped() -> None:
     rest = list(loop.run(LOSSY, first[-1][1], Arithmetic(LOSSY), store))
     for (one, state), (other, again) in zip(whole, (*first, *rest)):
         assert one._replace(seconds=0) == other._replace(seconds=0)
-        np.testing.assert_array_equal(state.params.psi, again.params.psi)
+        np.testing.assert_array_equal(state.params.parts[1], again.params.parts[1])

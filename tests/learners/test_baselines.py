@@ -277,6 +277,8 @@ def test_semifls_batches_have_every_confident_image_once_and_any_other_beside_it
     partners = []
     for number, batch in enumerate(made.batches):
         rows = np.array(([1, 4], [5, 7], [9])[number % 3])
+        assert batch.x_unlabeled is not None
+        assert batch.y_unlabeled is not None
         np.testing.assert_array_equal(batch.x_unlabeled, X[UNLABELED][rows])
         np.testing.assert_array_equal(batch.y_unlabeled, Y[UNLABELED][rows])
         own, x_other, probs_other = batch.extra

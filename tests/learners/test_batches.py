@@ -92,6 +92,7 @@ def test_every_epoch_has_the_same_rows_and_draws_of_its_own() -> None:
         assert batch.x_unlabeled is not None
         assert batch.x_labeled.ravel().tolist() == list(range(*labeled))
         assert batch.x_unlabeled.ravel().tolist() == list(range(*unlabeled))
+        assert batch.y_unlabeled is not None
         np.testing.assert_array_equal(batch.y_unlabeled, y[slice(*unlabeled)])
         assert batch.helper_probs.ravel().tolist() == [number - 20 for number in range(*unlabeled)]
         assert batch.lr == np.float32(0.5)

@@ -56,7 +56,7 @@ def test_wide_resnet_and_resnet8_have_the_size_of_their_papers() -> None:
     )  # the skip; the first kernel of the group, then seven
     norms = 2 * sum(a + 7 * b for a, b in ((16, 32), (32, 64), (64, 128))) + 2 * 128
     params = small_params(wide)
-    assert (len(params.psi), len(params.sigma)) == (first + groups + last, first + groups + last + norms)
+    assert (len(params.parts[1]), len(params.sigma)) == (first + groups + last, first + groups + last + norms)
     assert abs(len(params.sigma) - 1.47e6) < 2e4  # the 1.5 million of the papers
     eight = networks.build_network("resnet8", (32, 32, 3), 10)
     shapes = networks.kernel_shapes(eight)
@@ -69,13 +69,15 @@ def test_wide_resnet_and_resnet8_have_the_size_of_their_papers() -> None:
 def test_scales_and_offsets_belong_to_sigma_and_have_no_psi(arch: str) -> None:
     model = networks.build_network(arch, (32, 32, 3), 10)
     params = small_params(model)
-    tail = params.sigma[len(params.psi) :]
+    tail = params.sigma[len(params.parts[1]) :]
     assert set(tail.tolist()) == {0.0, 1.0}
     plain = small_params(networks.build_network(arch, (32, 32, 3), 10, decomposed=False))
-    np.testing.assert_allclose(plain.sigma[: len(params.psi)], 1.2 * params.sigma[: len(params.psi)], rtol=1e-6)
-    np.testing.assert_array_equal(plain.sigma[len(params.psi) :], tail)
+    np.testing.assert_allclose(
+        plain.sigma[: len(params.parts[1])], 1.2 * params.sigma[: len(params.parts[1])], rtol=1e-6
+    )
+    np.testing.assert_array_equal(plain.sigma[len(params.parts[1]) :], tail)
     moved = Params(params.sigma.copy(), params.psi)
-    moved.sigma[len(params.psi) :] = 0.5
+    moved.sigma[len(params.parts[1]) :] = 0.5
     networks.write(model, moved)
     assert all((layer.gamma.numpy() == 0.5).all() for layer in model.layers if "group" in layer.name)
     np.testing.assert_array_equal(networks.read(model).sigma, moved.sigma)
@@ -122,7 +124,7 @@ def test_parameters_come_back_as_they_were_written() -> None:
     networks.write(model, params)
     again = networks.read(model)
     np.testing.assert_array_equal(again.sigma, params.sigma)
-    np.testing.assert_array_equal(again.psi, params.psi)
+    np.testing.assert_array_equal(again.parts[1], params.parts[1])
     first = networks.sigmas(model)[0]
     np.testing.assert_array_equal(first.numpy().ravel(), params.sigma[: first.shape.num_elements()])
 
@@ -134,7 +136,7 @@ def test_weights_start_by_variance_scaling_with_psi_a_fifth_of_sigma() -> None:
     assert conv.std() == pytest.approx(np.sqrt(1 / (3 * 3 * 64)), rel=0.02)
     assert dense.std() == pytest.approx(np.sqrt(1 / 512), rel=0.02)
     assert np.abs(dense).max() <= 2 * np.sqrt(1 / 512) / 0.8796  # cut off at two deviations of the uncut normal
-    np.testing.assert_allclose(params.psi, 0.2 * params.sigma, rtol=1e-6)
+    np.testing.assert_allclose(params.parts[1], 0.2 * params.sigma, rtol=1e-6)
     plain = networks.from_kernels(networks.independent_kernels(shapes, np.random.default_rng(0)), 0.2, False)
     np.testing.assert_allclose(plain.sigma, 1.2 * params.sigma, rtol=1e-6)
     assert plain.psi is None
@@ -153,7 +155,7 @@ def test_the_originals_draw_is_one_seeded_initialiser_for_all_kernels(shapes: li
     theta = np.concatenate([kernel.ravel() for kernel in kernels])
     decomposed, plain = (networks.from_kernels(kernels, 0.2, decomposed) for decomposed in (True, False))
     np.testing.assert_array_equal(decomposed.sigma, theta)
-    np.testing.assert_array_equal(decomposed.psi, np.float32(0.2) * theta)
+    np.testing.assert_array_equal(decomposed.parts[1], np.float32(0.2) * theta)
     np.testing.assert_array_equal(plain.sigma, np.float32(1.2) * theta)
     if shapes is RESNET9:
         for one, other in ((2, 3), (6, 7)):
@@ -235,7 +237,7 @@ def test_a_users_network_exists_decomposed_and_plain(own_module: str) -> None:
     model = networks.build_network(f"{own_module}:small", (20, 20, 3), 5)
     assert networks.kernel_shapes(model) == [(3, 3, 3, 8), (8, 5)]
     params = small_params(model)
-    assert (len(params.psi), len(params.sigma)) == (216 + 40, 216 + 40 + 16)
+    assert (len(params.parts[1]), len(params.sigma)) == (216 + 40, 216 + 40 + 16)
     assert model(tf.zeros((2, 20, 20, 3))).shape == (2, 5)
 
 

@@ -65,12 +65,21 @@ def saved(folder: Path) -> np.ndarray:
     return store.files()
 
 
+def test_plain_parameters_are_sigma_alone(tmp_path: Path) -> None:
+    saved(tmp_path)
+    found, _ = checkpoint.load(tmp_path)
+    checkpoint.save(tmp_path, found._replace(state=found.state._replace(params=Params(vector(1, 2, 3)))))
+    assert checkpoint.load_model(tmp_path).state.params.psi is None
+    with np.load(tmp_path / "state.npz") as file:
+        assert (file["sigma"].tolist(), "psi" in file) == ([1, 2, 3], False)
+
+
 def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
     saved(tmp_path)
     found, problem = checkpoint.load(tmp_path)
     assert problem is None
     assert found.state.rounds_done == 2
-    assert [part.tolist() for part in found.state.params] == [[1, 2, 3], [4, 5]]
+    assert [part.tolist() for part in found.state.params.parts] == [[1, 2, 3], [4, 5]]
     assert found.state.best is not None
     assert (*found.state.best[:2], found.state.best.theta.tolist()) == (0, 0.5, [9, 9, 9])
     assert (found.state.device_lrs, found.state.memory[0].tolist()) == ((0.1,), [7])

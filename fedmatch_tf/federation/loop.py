@@ -47,7 +47,7 @@ def run(
         trained = crew.train_clients(round_num, tasks)  # lines 5 to 9; lines 10 to 14
         # Each update is added to the means as it comes, and then kept on disk: memory does not grow with the clients.
         planned = [sizes.get(client, 0) for client in active if client not in lost]
-        state, results = server.fold(algorithm, state, store, trained, planned, lost, train)  # 10 and 11; line 15
+        state, results = server.fold(algorithm, state, store, trained, planned, lost, train)  # lines 10 and 11; line 15
         neighbours.update(server.embeddings_of(results, lost))  # line 8; line 13
         # Not in the paper's listing: test the global model, whose validation losses decide on learning rates.
         scores = train.scores | server.score(config, algorithm, crew, state)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
-from typing import Any, Callable, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 import numpy as np
 
 from fedmatch_tf.base import seeding
-from fedmatch_tf.config import Config
-from fedmatch_tf.data.files import Examples
-from fedmatch_tf.data.loader import ClientData
+
+if TYPE_CHECKING:
+    from fedmatch_tf.config import Config
+    from fedmatch_tf.data.files import Examples
+    from fedmatch_tf.data.loader import ClientData
 
 WITHOUT_LABELS = 100  # unlabelled examples in a batch of a client that has no labels though others do
 UNEVEN = 500  # unlabelled examples in a batch at most, where labels are dealt by a Dirichlet distribution

@@ -13,6 +13,7 @@ import pytest
 from fedmatch_tf.algorithms.algorithm import make_algorithm
 from fedmatch_tf.config import Config, make_config
 from fedmatch_tf.federation import loop, scoring, server
+from fedmatch_tf.federation.crew import Crew
 from fedmatch_tf.federation.tasks import (
     GLOBAL,
     SERVER,
@@ -64,7 +65,7 @@ class Arithmetic:
             return EvalResult(task.model, task.split, task.part, task.num_parts, (10,), (loss,), (hits,))
         if isinstance(task, ServerTask):
             self.epochs.append(task)
-            return ServerResult(Params(task.params.sigma + 10, task.params.psi), {})
+            return ServerResult(Params(task.params.sigma + 10, task.params.psi), {"total": float(task.epoch)})
         self.tasks.append(task)
         received = task.broadcast.params
         trained = Params(received.sigma + 1, None if received.psi is None else received.psi + task.client)
@@ -169,6 +170,14 @@ def test_every_epoch_of_the_server_runs_once_with_the_weights_and_the_learning_r
         # The validation after the first epoch sets the lowest loss; no later one is lower.
         np.testing.assert_allclose([task.lr for task in epochs], [0.9, 0.9, 0.3, 0.1])
         assert [record.server_lr for record, _ in rounds] == pytest.approx([0.9, 0.3])  # of each round's first epoch
+
+
+def test_the_losses_of_the_servers_epochs_are_means_over_them() -> None:
+    config = make_config("ls-biid-c10", num_clients=2, num_rounds=1, num_epochs_server=3)
+    train = server.Training(config, Crew(config, Arithmetic(config)), 0)
+    assert train.losses == {}
+    train(server.initial_state(config, Params(np.zeros(3, np.float32), np.zeros(3, np.float32))))
+    assert train.losses == {"total": 1.0}  # of 0, 1 and 2
 
 
 def test_a_server_without_epochs_does_not_train() -> None:

@@ -151,7 +151,7 @@ def test_every_step_embedding_helper_and_weight_is_the_originals(scenario: str, 
     for (record, state), results, expected in zip(replay.rounds, replay.results, trace["rounds"]):
         for client, result in results.items():
             steps = [step for step in expected["steps"] if step["client"] == client]
-            taken = replay.steps[record.round_num, client]
+            taken = replay.steps[record.round, client]
             assert [step["kind"] for step in steps] == ["s" if step.kept is None else "u" for step in taken]
             for ours, step in zip(taken, steps):
                 assert float(ours.losses["total"]) == pytest.approx(step["loss"], rel=tolerance["step_loss_rel"])
@@ -166,11 +166,11 @@ def test_every_step_embedding_helper_and_weight_is_the_originals(scenario: str, 
     epochs = trace["server_training"][:2] if scenario == "ls" else []
     assert len(epochs) == len(replay.server_results) == (2 if scenario == "ls" else 0)
     for trained, (record, _), expected in zip(replay.server_results, replay.rounds, epochs):
-        assert record.server_valid is not None
-        assert record.server_valid.loss == pytest.approx(expected["valid_loss"], abs=tolerance["score_valid_loss"])
-        assert record.server_valid.accuracy == pytest.approx(expected["valid_acc"], abs=0.021)
-        assert record.server_test is not None
-        assert record.server_test.loss == pytest.approx(expected["test_loss"], abs=tolerance["score_test_loss"])
+        assert record.actors is not None
+        scores = record.actors.server
+        assert scores.valid_loss == pytest.approx(expected["valid_loss"], abs=tolerance["score_valid_loss"])
+        assert scores.valid_acc == pytest.approx(expected["valid_acc"], abs=0.021)
+        assert scores.test_loss == pytest.approx(expected["test_loss"], abs=tolerance["score_test_loss"])
         compare_weights(trained.params.sigma, expected["sigma"], tolerance)
 
 

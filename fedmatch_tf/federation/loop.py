@@ -56,4 +56,8 @@ def run(
         state = server.end_round(config, state, arrived, scores)
         step, seconds = server.task_step(config, round_num), time.monotonic() - begin
         dropped = tuple(sorted(lost)) if config.drop_rate else None
-        yield round_record(round_num, step, results, helpers, scores, seconds, dropped, server_lr), state
+        params = state.params if config.has_global_model else None
+        record = round_record(
+            round_num, step, results, helpers, scores, seconds, dropped, server_lr, train.losses, params
+        )
+        yield record, state

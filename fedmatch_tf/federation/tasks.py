@@ -10,6 +10,7 @@ import numpy as np
 
 from fedmatch_tf.algorithms.wire import Broadcast, Cost
 from fedmatch_tf.base.errors import printable
+from fedmatch_tf.base.typed import Share
 from fedmatch_tf.learners.schedule import Plateau
 from fedmatch_tf.networks.params import Params
 
@@ -68,9 +69,9 @@ Losses = Mapping[str, Optional[float]]
 class LabeledAcc(NamedTuple):
     """Accuracy on labelled data while a client trains."""
 
-    before: float  # mean over steps with unlabelled images, before each of them
-    after: float  # the same, after each of them
-    steps: tuple[float, ...]  # after every gradient step
+    before: Share  # mean over steps with unlabelled images, before each of them
+    after: Share  # the same, after each of them
+    steps: tuple[Share, ...]  # after every gradient step
 
 
 class ClientTask(NamedTuple):

@@ -57,7 +57,7 @@ def _by_class(confusion: Confusion | None) -> list[tuple[str, str]]:
 
 def _server_rate(config: Config, lines: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     """What became of the learning rate of the server's own epochs, if it fell: a very small one trains nothing."""
-    last = lines[-1].get("server_lr", config.lr)  # runs of earlier versions have none on record
+    last = lines[-1]["server_lr"] or config.lr  # runs of earlier versions have none on record
     return [] if last == config.lr else [("server's rate", f"{config.lr:.3g} at the start, {last:.3g} at the end")]
 
 
@@ -77,7 +77,7 @@ def describe(folder: Path, references: References | None = None) -> str:
     if chosen is not None:
         text = f"{100 * chosen['test_acc']:.2f} % in round {chosen['round'] + 1}, of the lowest validation loss"
         validated = [("best model", f"{text}, {chosen['global_valid_loss']:.4f}")]
-    gone, visits = (sum(len(line.get(name, ())) for line in lines) for name in ("dropped", "clients"))
+    gone, visits = (sum(len(line[name] or ()) for line in lines) for name in ("dropped", "clients"))
     lost = [("lost updates", f"{gone} of {visits}, which count as 0 in the cost from a client")] if gone else []
     cost = returning_cost(lines)
     told = cost is not None and abs(cost - mean["s2c"]) >= 0.005

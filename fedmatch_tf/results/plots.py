@@ -11,7 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from fedmatch_tf.base.typed import fields
 from fedmatch_tf.config.models import algorithm_of, learner_of
+from fedmatch_tf.federation.records import Losses
 from fedmatch_tf.results import style
 from fedmatch_tf.results.confusions import counts_by_class, read_confusion
 from fedmatch_tf.results.names import file_name
@@ -71,13 +73,13 @@ def _curves(task: str, groups: Sequence[Group]) -> Iterator[Drawn]:
         ("lr", "learning-rate", "Learning rate, mean over a round's clients"),
         ("server_lr", "learning-rate-server", "Learning rate of the server"),
     ):
-        rates = [band(group, name) for group in groups]
+        rates = [band(group, name, factor=1) for group in groups]
         if any(len({round(value, 9) for value in centre}) > 1 for _, centre, _ in rates):  # else a table says it
             title = f"{what}, {task}"
             figure, axes = new(title)
             for group, own, (rounds, centre, _) in zip(groups, styles, rates):
                 if rounds:
-                    curve(axes, own, _short(group), rounds, [value / 100 for value in centre])
+                    curve(axes, own, _short(group), rounds, centre)
             axes.set_yscale("log")
             finish(axes, "round", "learning rate")
             yield file_name(f"{file}-{task}"), title, figure
@@ -122,7 +124,7 @@ def _labeled_acc(task: str, groups: Sequence[Group]) -> Iterator[Drawn]:
         lines = next(result.lines for result in group.results if result.lines)
         rounds, values = [], []
         for line in lines:
-            steps = line.get("labeled_acc", {}).get("steps", ())
+            steps = (line["labeled_acc"] or {}).get("steps") or ()
             rounds += [line["round"] + (step + 1) / len(steps) for step in range(len(steps))]
             values += [100 * value for value in steps]
         if rounds:
@@ -144,8 +146,12 @@ def _of_group(group: Group) -> Iterator[Drawn]:
     lines = next(result.lines for result in group.results if result.lines)
     if len({line[way]["sum"] for line in lines for way in ("s2c", "c2s")}) > 1:  # not one figure by definition
         yield f"cost-{name}", f"Communication cost by part, {group.label}", _costs(group)
-    if any("test_acc_sigma" in line for line in lines):
+    if any(line["test_acc_sigma"] is not None for line in lines):
         yield f"parts-{name}", f"sigma only and psi only, {group.label}", _parts(group)
+    if any(band(group, "train_loss", "total")[1]):
+        yield f"train-loss-{name}", f"Training loss by term, {group.label}", _train_loss(group)
+    if any(band(group, "norms", "sigma")[1]):
+        yield f"norms-{name}", f"Norms of the global model, {group.label}", _norms(group)
     helped = _helpers_matrix(lines)
     if helped is not None:
         title = f"Who helps whom, {group.label}"
@@ -185,13 +191,13 @@ def new(title: str, height: float = 3.8) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def panels(title: str, names: Sequence[str]) -> tuple[Figure, list[Axes]]:
+def panels(title: str, names: Sequence[str], sharey: bool = True) -> tuple[Figure, list[Axes]]:
     """A figure with a picture per name, side by side; of one, the title is enough."""
     if len(names) == 1:
         figure, axes = new(title)
         return figure, [axes]
     figure = Figure(figsize=(WIDTH * 0.8 * len(names), 3.8), layout="constrained")
-    pictures = figure.subplots(1, len(names), sharey=True)
+    pictures = figure.subplots(1, len(names), sharey=sharey)
     for axes, name in zip(pictures, names):
         axes.set_title(_plain(name), loc="left", fontsize=9)
     figure.suptitle(textwrap.fill(_plain(title, MOST_OF_TITLE), 100), x=0.01, ha="left", fontsize=10)
@@ -256,19 +262,39 @@ def _short(group: Group) -> str:
 
 
 def _costs(group: Group) -> Figure:
-    figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
-    both = figure.subplots(1, 2, sharey=True)
-    for axes, way, title in zip(both, ("s2c", "c2s"), ("server to client", "client to server")):
-        for number, part in enumerate(("sum", "sigma", "psi", "helpers")):
-            rounds, centre, width = band(group, way, part)
-            if part in ("sum", "sigma") or any(centre):
-                curve(axes, style.numbered(number), part, rounds, centre, width)
-        axes.set_title(title, fontsize=9)
+    figure, both = panels(f"Communication cost, {group.label}", ("server to client", "client to server"))
+    for axes, way in zip(both, ("s2c", "c2s")):
+        _by_part(axes, group, way, ("sum", "sigma", "psi", "helpers"), factor=100)
         axes.set_ylim(bottom=0)
         finish(axes, "round", "% of one parameter set" if way == "s2c" else "", legend=way == "s2c")
-    figure.suptitle(
-        textwrap.fill(_plain(f"Communication cost, {group.label}", MOST_OF_TITLE), 80), x=0.01, ha="left", fontsize=10
-    )
+    return figure
+
+
+def _by_part(axes: Axes, group: Group, name: str, parts: Sequence[str], factor: float = 1) -> None:
+    """A line for each part of a figure that is not 0 throughout."""
+    for number, part in enumerate(parts):
+        rounds, centre, width = band(group, name, part, factor)
+        if any(centre):
+            curve(axes, style.numbered(number), part.replace("_", "-"), rounds, centre, width)
+
+
+def _train_loss(group: Group) -> Figure:
+    figure, axes = new(f"Training loss by term, {group.label}")
+    _by_part(axes, group, "train_loss", [field.name for field in fields(Losses)])
+    axes.set_yscale("log")  # the terms differ by powers of ten
+    finish(axes, "round", "loss")
+    return figure
+
+
+def _norms(group: Group) -> Figure:
+    names = ("norm", "cosine between sigma and psi")
+    figure, (norms, cosine) = panels(f"Norms of the global model, {group.label}", names, sharey=False)
+    _by_part(norms, group, "norms", ("sigma", "psi"))
+    _by_part(cosine, group, "norms", ("cosine",))
+    norms.set_ylim(bottom=0)
+    cosine.set_ylim(-1.05, 1.05)
+    finish(norms, "round", "")
+    finish(cosine, "round", "", legend=False)
     return figure
 
 

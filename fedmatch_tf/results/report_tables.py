@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedmatch_tf.config import Config
+from fedmatch_tf.federation.records import FIGURES
 from fedmatch_tf.results.confusions import Confusion
 from fedmatch_tf.results.names import file_name
 from fedmatch_tf.results.references import Reference
@@ -174,8 +175,8 @@ def rounds_csv(results: Sequence[Result]) -> str:
         for result in results
         for line in result.lines
     ]
-    names = list(dict.fromkeys(name for row in rows for name in row if name not in ("helpers", "labeled_acc.steps")))
-    return as_csv([names, *([_plain(row.get(name)) for name in names] for row in rows)])
+    names = list(dict.fromkeys(name for row in rows for name in row if name != "helpers"))  # a table of its own
+    return as_csv([names, *([_plain(row[name]) for name in names] for row in rows)])
 
 
 def _plain(value: Any) -> str:
@@ -185,11 +186,5 @@ def _plain(value: Any) -> str:
 
 
 def flat(line: Mapping[str, Any]) -> dict[str, Any]:
-    """A round's object with a column for each part of a cost: `s2c.sum`."""
-    found: dict[str, Any] = {}
-    for name, content in line.items():
-        if isinstance(content, dict) and name != "helpers":
-            found.update({f"{name}.{part}": each for part, each in content.items()})
-        else:
-            found[name] = content
-    return found
+    """A round's figures by column; those of a table have a column each: `s2c.sum`."""
+    return {figure.name: figure.of(line) for figure in FIGURES}

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedmatch_tf.base import untrusted
-from fedmatch_tf.base.errors import printable, short
+from fedmatch_tf.base.errors import printable
+from fedmatch_tf.base.typed import fields
 from fedmatch_tf.config import MODELS, Config, ConfigError, settings, without_effect
 from fedmatch_tf.config.resume import OF_MACHINE, recorded_config
+from fedmatch_tf.federation.records import RoundRecord, read_round
 
 FINISHED, PARTIAL, UNREADABLE, REPEATED = "finished", "partial", "unreadable", "repeated"
 BROKEN = (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
@@ -139,13 +141,6 @@ def _settings(given: Any) -> dict[str, Any]:
     return asdict(recorded_config(values))
 
 
-_SHARES = ("test_acc", "confident", "local_test_acc", "pseudo_label_acc")
-_MORE_SHARES = ("test_acc_sigma", "test_acc_psi")  # where a run asked for them
-_NUMBERS = ("test_loss", "valid_loss", "lr", "seconds")
-_COSTS = ("sum", "sigma", "psi", "helpers", "bytes")
-_LARGEST = 1e12
-
-
 ROUNDS, ROUNDS_GZ = "rounds.jsonl", "rounds.jsonl.gz"
 MAX_BYTES = 200 * 2**20  # of all rounds
 SHIPPED = "shipped"  # true in the config.json of records that ship with the code
@@ -159,54 +154,23 @@ def _text_of_rounds(folder: Path) -> str:
 
 
 def _read_rounds(folder: Path, num_clients: int) -> tuple[list[dict[str, Any]], str]:
-    """(the rounds up to the first that can't be read, what was wrong)."""
+    """(the rounds up to the first that can't be read, what was wrong). What an older version lacks is None."""
     lines: list[dict[str, Any]] = []
     try:
         text = _text_of_rounds(folder)
     except BROKEN as error:
         return lines, f"rounds.jsonl: {_one_line(error)}"
-    for number, line in enumerate(text.splitlines()):
+    for number, text_of_line in enumerate(text.splitlines()):
         try:
-            entry = json.loads(line)
-            if entry["round"] != number:
-                raise ValueError(f"expected round {number}, found {short(entry['round'])}")
-            _check_numbers(entry)
-            _check_helpers(entry["helpers"], num_clients)
+            entry = json.loads(text_of_line)
+            known = {name: entry[name] for name in _NAMES if name in entry}
+            lines.append(read_round(known, number, num_clients).line())
         except BROKEN as error:
             return lines, f"rounds.jsonl, line {number + 1}: {_one_line(error)}"
-        lines.append(entry)
     return lines, ""
 
 
-def _check_numbers(entry: Mapping[str, Any]) -> None:
-    """Raises unless every figure of a round is there, shares are between 0 and 1, and the others are finite."""
-    shares = {name: entry[name] for name in _SHARES}
-    shares.update({name: entry[name] for name in _MORE_SHARES if name in entry})
-    if "labeled_acc" in entry:
-        measured = entry["labeled_acc"]
-        shares.update({when: measured[when] for when in ("before", "after")})
-        shares.update({f"labeled_acc, step {step}": value for step, value in enumerate(measured.get("steps", ()))})
-    for name, value in shares.items():
-        missing = value is None and name in ("local_test_acc", "pseudo_label_acc")
-        if not missing and not (_is_number(value) and 0 <= value <= 1):
-            raise ValueError(f"{name}: expected a number between 0 and 1, found {str(value)[:50]}")
-    numbers = {name: entry[name] for name in _NUMBERS}
-    numbers.update({name: entry[name] for name in ("global_valid_loss", "server_lr") if name in entry})
-    numbers.update({f"{way} {part}": entry[way][part] for way in ("s2c", "c2s") for part in _COSTS})
-    for name, value in numbers.items():
-        if not (_is_number(value) and abs(value) < _LARGEST):
-            raise ValueError(f"{name}: expected a finite number, found {str(value)[:50]}")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _check_helpers(helpers: Any, num_clients: int) -> None:
-    for client, chosen in helpers.items():
-        numbers = [int(client), *chosen]
-        if not all(isinstance(number, int) and 0 <= number < num_clients for number in numbers):
-            raise ValueError("helpers are not clients of this run")
+_NAMES = [field.name for field in fields(RoundRecord)]
 
 
 def _optional(path: Path) -> tuple[Mapping[str, Any] | None, str]:

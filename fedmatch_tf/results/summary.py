@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from fedmatch_tf.federation.records import Figure
 from fedmatch_tf.results.confusions import Confusion, read_confusion
 from fedmatch_tf.results.references import Reference, References
 from fedmatch_tf.results.results import Group
@@ -83,7 +84,7 @@ def summarise(group: Group, references: References | None = None) -> Summary:
 
 def best_validated(lines: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """The first round with the lowest validation loss of the global model; None where that was not measured."""
-    if not all("global_valid_loss" in line for line in lines):
+    if any(line["global_valid_loss"] is None for line in lines):
         return None
     return min(lines, key=lambda line: float(line["global_valid_loss"]))
 
@@ -100,7 +101,7 @@ def full_bytes(lines: Sequence[Mapping[str, Any]]) -> float | None:
     both_ways = any(line["c2s"]["sigma"] for line in lines)  # clients train sigma, too
     visits = sum(len(line["clients"]) for line in lines)
     helpers = sum(len(chosen) for line in lines for chosen in line["helpers"].values())
-    up = (first["bytes"] if both_ways else psi) * (1 - sum(len(line.get("dropped", ())) for line in lines) / visits)
+    up = (first["bytes"] if both_ways else psi) * (1 - sum(len(line["dropped"] or ()) for line in lines) / visits)
     return float(first["bytes"] + up + psi * helpers / visits)
 
 
@@ -114,7 +115,7 @@ def returning_cost(lines: Sequence[Mapping[str, Any]]) -> float | None:
     first_visits, visited = 0, set[int]()
     for line in lines:
         first_visits += len(set(line["clients"]) - visited)
-        visited |= set(line["clients"]) - set(line.get("dropped", ()))
+        visited |= set(line["clients"]) - set(line["dropped"] or ())
     if visits == first_visits:
         return None
     total = math.fsum(len(line["clients"]) * line["s2c"]["sum"] for line in lines)
@@ -125,17 +126,16 @@ def _average(lines: Sequence[Mapping[str, Any]], way: str, what: str) -> float:
     return math.fsum(line[way][what] for line in lines) / len(lines)
 
 
-def band(group: Group, name: str, part: str | None = None) -> tuple[list[int], list[float], list[float]]:
-    """(rounds from 1, means, deviations) in percent over the group's finished runs, of a measure or of a cost's part.
+def band(group: Group, name: str, part: str = "", factor: float = 100) -> tuple[list[int], list[float], list[float]]:
+    """(rounds from 1, means, deviations) over the group's finished runs, of a figure or of a part of it; in percent.
 
     If none is finished: over those that are on their way, as far as all of them have got.
     """
     runs = [result.lines for result in group.finished or group.results if result.lines]
-    length = min((len(lines) for lines in runs), default=0)
+    figure = Figure((name, part) if part else (name,), None)
     rounds, centres, widths = [], [], []
-    for number in range(length):
-        values = [lines[number].get(name) if part is None else lines[number][name][part] for lines in runs]
-        centre = mean([100 * value for value in values if value is not None])
+    for number, lines in enumerate(zip(*runs)):
+        centre = mean([factor * value for line in lines if (value := figure.of(line)) is not None])
         if centre is not None:
             rounds.append(number + 1)
             centres.append(centre.value)

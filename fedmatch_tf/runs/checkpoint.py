@@ -28,7 +28,7 @@ from fedmatch_tf.learners.schedule import Plateau
 from fedmatch_tf.networks.params import Params
 from fedmatch_tf.runs import schema
 from fedmatch_tf.runs.partition_folder import DataAbout
-from fedmatch_tf.runs.records import Mark, check_lines
+from fedmatch_tf.runs.records import Mark, read_records
 from fedmatch_tf.runs.store import DamagedFile, check_files, file_name
 
 STATE, PREVIOUS, DAMAGED, RECORDS = "state.npz", "previous.npz", "damaged.npz", "records.jsonl"
@@ -160,7 +160,7 @@ def _read(path: Path) -> Checkpoint:
     except (OSError, DataError, DamagedFile) as error:
         raise Damaged(f"{path}: {error}") from error
     try:
-        check_lines(content, checkpoint.state.rounds_done, len(checkpoint.clients))
+        read_records(content, checkpoint.state.rounds_done, len(checkpoint.clients))
     except DataError as error:
         raise DataError(f"{path.parent / RECORDS}: {error}. It was edited, and can't be used") from error
     return checkpoint
@@ -183,30 +183,27 @@ def _parse(path: Path) -> Checkpoint:
             raise DataError(f"{path}: {type(error).__name__}: {error}. It was edited, and can't be used") from error
         raise Damaged(f"{path}: {error}") from error
     try:
-        schema.check_checkpoint(about, arrays, MEMORY)
+        return _from_checked(schema.read_about(about, arrays, MEMORY), arrays)
     except DataError as error:  # no accident: its checksum is right
         raise DataError(f"{path}: {error}. It was edited, and can't be used") from error
-    return _from_checked(about, arrays)
 
 
-def _from_checked(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Checkpoint:
+def _from_checked(about: schema.About, arrays: Mapping[str, np.ndarray]) -> Checkpoint:
     """The checkpoint of a content that was checked field by field."""
     embeddings = dict(zip(arrays["embedded"].tolist(), arrays["embeddings"]))
     memory = tuple(arrays[f"{MEMORY}{number}"] for number in range(sum(name.startswith(MEMORY) for name in arrays)))
-    found = about.get("best")
     state = ServerState(
         int(arrays["rounds_done"]),
         Params(arrays["sigma"], arrays.get("psi")),
-        Plateau(*about["plateau"]),
+        Plateau(*about.plateau),
         embeddings,
-        tuple(about.get("device_lrs", ())),
-        None if found is None else Best(found[0], float(found[1]), arrays["best"]),
+        about.device_lrs,
+        None if about.best is None else Best(*about.best, arrays["best"]),
         memory,
     )
-    shape, names = about.get("data") or ((), ())
-    data = DataAbout(tuple(shape), tuple(names)) if shape else None
-    marks = Mark(*about["records"])
-    return Checkpoint(about["settings"], about["versions"], about["partitions"], state, arrays["clients"], marks, data)
+    data = None if about.data is None else DataAbout(*about.data)
+    mark = Mark(*about.records)
+    return Checkpoint(about.settings, about.versions, about.partitions, state, arrays["clients"], mark, data)
 
 
 def _content_of_records(path: Path, mark: Mark) -> bytes:

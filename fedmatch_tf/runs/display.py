@@ -11,7 +11,9 @@ from typing import Any, Callable
 
 from fedmatch_tf.base.errors import printable
 from fedmatch_tf.config import Config
+from fedmatch_tf.federation.records import RoundRecord
 from fedmatch_tf.federation.server import task_step
+from fedmatch_tf.runs.records import Sink
 
 # (items, their number or 0 if unknown, what is done) -> the same items, shown as they go by
 Progress = Callable[[Iterable[Any], int, str], Iterable[Any]]
@@ -48,16 +50,16 @@ def _lines(items: Iterable[Any], total: int, what: str) -> Iterator[Any]:
         yield item
 
 
-class RoundDisplay:
+class RoundDisplay(Sink):
     """The rounds of a run as they end, on stderr: a live table in a terminal, one line per round elsewhere."""
 
     def __init__(
-        self, config: Config, quiet: bool, lines: Sequence[Mapping[str, Any]] = (), logger: Logger | None = None
+        self, config: Config, quiet: bool, records: Sequence[RoundRecord] = (), logger: Logger | None = None
     ) -> None:
-        """`lines`: of the rounds that are done already, when a run goes on. `logger`: gets remarks, not stderr."""
+        """`records`: of the rounds that are done already, when a run goes on. `logger`: gets remarks, not stderr."""
         self._config, self._quiet, self._logger = config, quiet, logger
-        self._begin, self._before = time.monotonic(), len(lines)
-        self._accuracies = [line["test_acc"] for line in lines]
+        self._begin, self._before = time.monotonic(), len(records)
+        self._accuracies = [record.test_acc for record in records]
         self._class_shares: Mapping[str, float] = {}
         self._said_one_class = False
         self._clients_done = 0
@@ -80,7 +82,8 @@ class RoundDisplay:
             self._live.start()
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def close(self, failed: bool) -> None:
+        """The table stays as it is."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -89,21 +92,21 @@ class RoundDisplay:
         """A client of the present round has been trained."""
         self._clients_done += 1
 
-    def show(self, line: Mapping[str, Any]) -> None:
-        """A round's object of rounds.jsonl."""
-        self._accuracies.append(line["test_acc"])
-        config, local, done = self._config, line["local_test_acc"], line["round"] + 1
+    def on_round(self, record: RoundRecord) -> None:
+        """Shows the round."""
+        self._accuracies.append(record.test_acc)
+        config, local, done = self._config, record.local_test_acc, record.round + 1
         cells = {
             "round": f"{done}/{config.num_rounds}",
-            "step": f"{line['task_step'] + 1}/{config.num_steps}" if config.num_steps > 1 else "-",
-            "test acc": f"{100 * line['test_acc']:5.2f} %",
+            "step": f"{record.task_step + 1}/{config.num_steps}" if config.num_steps > 1 else "-",
+            "test acc": f"{100 * record.test_acc:5.2f} %",
             "highest": f"{100 * max(self._accuracies):5.2f} %",
             "local": "-" if local is None else f"{100 * local:.2f} %",
-            "S2C": f"{100 * line['s2c']['sum']:3.0f} %",
-            "C2S": f"{100 * line['c2s']['sum']:3.0f} %",
-            "confident": f"{100 * line['confident']:3.0f} %",
-            "lost": f"{len(line['dropped'])} of {len(line['clients'])}" if line.get("dropped") else "-",
-            "time": f"{line['seconds']:.1f} s",
+            "S2C": f"{100 * record.s2c.sum:3.0f} %",
+            "C2S": f"{100 * record.c2s.sum:3.0f} %",
+            "confident": f"{100 * record.confident:3.0f} %",
+            "lost": f"{len(record.dropped)} of {len(record.clients)}" if record.dropped else "-",
+            "time": f"{record.seconds:.1f} s",
             "left": "",
         }
         self._shown, self._clients_done = time.monotonic(), 0
@@ -153,7 +156,7 @@ class RoundDisplay:
         left_out = {"lost"} | ({"step"} if config.num_steps == 1 else set())
         names = [name for name in COLUMNS if name not in left_out]
         for name in names:
-            table.add_column(COLUMNS[name], justify="right", no_wrap=True)
+            table.add_column(ABBREVIATED.get(name, name), justify="right", no_wrap=True)
         for row in self._rows:
             table.add_row(*(row[name] for name in names))
         done = int(self._rows[-1]["round"].split("/")[0]) if self._rows else self._before
@@ -182,19 +185,8 @@ class RoundDisplay:
 
 ROWS = 12  # rounds that the live table shows
 SAME_ROUNDS = 3  # in which an accuracy is a class's share, before that is called odd
-COLUMNS = {  # of the live table
-    "round": "round",
-    "step": "step",
-    "test acc": "test acc.",
-    "highest": "highest",
-    "local": "local",
-    "S2C": "S2C",
-    "C2S": "C2S",
-    "confident": "conf.",
-    "lost": "lost",
-    "time": "time",
-    "left": "left",
-}
+COLUMNS = ("round", "step", "test acc", "highest", "local", "S2C", "C2S", "confident", "lost", "time", "left")
+ABBREVIATED = {"test acc": "test acc.", "confident": "conf."}  # in the live table
 CAPTION = "highest: of all rounds, chosen on test data; S2C, C2S: % of one parameter set"
 
 

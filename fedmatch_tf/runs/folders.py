@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from fedmatch_tf.algorithms.algorithm import ServerState
+from fedmatch_tf.base import untrusted
 from fedmatch_tf.base.errors import DataError, shortened
 from fedmatch_tf.base.program import program
 from fedmatch_tf.config import Config, ConfigError
@@ -27,7 +28,7 @@ from fedmatch_tf.runs import checkpoint
 from fedmatch_tf.runs.checkpoint import CLIENTS, RECORDS, Checkpoint
 from fedmatch_tf.runs.original_logs import OriginalLogs
 from fedmatch_tf.runs.partition_folder import DataAbout
-from fedmatch_tf.runs.records import Mark, RecordFile, RoundLog, read_records, to_line, versions
+from fedmatch_tf.runs.records import CurveFile, Mark, RecordFile, RoundLog, Sink, read_records, versions
 from fedmatch_tf.runs.store import ClientStore, no_files
 from fedmatch_tf.runs.tensorboard import ScalarLog
 from fedmatch_tf.workers.choose import decide
@@ -39,7 +40,7 @@ class Run:
     """A run that is being worked on; no other process can open it meanwhile.
 
     Args:
-        logged: the config that its logs have until `keep_settings`, if it is another: that of a run that goes on.
+        recorded: the config that its logs have so far, if it is another: that of a run that goes on.
         newest_is_damaged: `start` is of the checkpoint before the newest one.
     """
 
@@ -50,35 +51,48 @@ class Run:
         config: Config,
         start: Checkpoint,
         lock: ExitStack,
-        logged: Config | None = None,
+        recorded: Config | None = None,
         newest_is_damaged: bool = False,
     ) -> None:
         self.folder, self.config, self.state = folder, config, start.state
         self.partitions, self.data = start.partitions, start.data
-        self._check_pts, self._lock, self._logged = check_pts, lock, logged or config
+        self._check_pts, self._lock, self._recorded = check_pts, lock, recorded or config
         self._saved_round, self._settings = start.state.rounds_done, start.settings
         self._saved = start
-        self._past = read_records(check_pts / RECORDS, start.records)
-        self.lines = [to_line(record) for record in self._past]  # the objects of rounds.jsonl
+        content = untrusted.read_beginning(check_pts / RECORDS, start.records.num_bytes)
+        self.past = read_records(content, start.state.rounds_done, config.num_clients)  # rounds of earlier sittings
+        self.sinks: list[Sink] = []  # what is written into its folder of logs
         self._newest_is_damaged = newest_is_damaged
         self._thread = ThreadPoolExecutor(1)  # writes beside the simulation, one thing after the other
         self._begun = False
 
-    def begin(self) -> None:
-        """Makes the run's files what its checkpoint says; before that, nothing of the run is changed."""
-        folder, check_pts, records = self.folder, self._check_pts, self._past
+    def begin(self, keep_settings: bool = True) -> None:
+        """Makes the run's files what its checkpoint says; before that, nothing of the run is changed.
+
+        Args:
+            keep_settings: what the user has changed on resuming is on record before the first round, for whatever
+                happens in it.
+        """
+        folder, check_pts = self.folder, self._check_pts
+        config = self.config if keep_settings else self._recorded
         if self._newest_is_damaged:
             checkpoint.drop_newest(check_pts)
         folder.mkdir(parents=True, exist_ok=True)
         self._records = RecordFile(check_pts / RECORDS, self._saved.records)
         in_memory = not _on_disk(self.config, self.state)
         self._store = ClientStore(check_pts / CLIENTS, self._saved.clients, self._thread.submit, in_memory)
-        self._log = RoundLog(folder, self._logged, self.lines)
-        self._original_logs = OriginalLogs(folder, check_pts, self._logged, records)
-        self._scalars = ScalarLog(folder / "tensorboard", self.lines)
+        self.sinks += [
+            RoundLog(folder, config, self.past),
+            OriginalLogs(folder, check_pts, config, self.past),
+            ScalarLog(folder / "tensorboard", self.past, lambda: self.state.embeddings),
+            CurveFile(folder, config, self.past),
+        ]
         unsynced = no_files(self.config.num_clients)
         self._writing = self._thread.submit(checkpoint.sync, check_pts, self._saved, unsynced)
         self._begun = True
+        if keep_settings and self._settings != asdict(self.config):
+            self._save()
+            self.finish()
 
     def __enter__(self) -> Run:
         return self
@@ -89,7 +103,8 @@ class Run:
             self._lock.close()
             return
         try:
-            self._scalars.embeddings(self.state.embeddings)  # of all clients, so not after every round
+            for sink in self.sinks:
+                sink.close(failed=kind is not None)
         except OSError:
             if kind is None:
                 raise
@@ -109,27 +124,16 @@ class Run:
         return self._store
 
     def add(self, record: RoundRecord, state: ServerState) -> None:
-        """Takes in a round: its record, a checkpoint if one is due, the logs."""
+        """Takes in a round: its record, and a checkpoint if one is due."""
         self.state = state
         self._records.add(record)
         if state.rounds_done % self.config.checkpoint_every == 0 or state.rounds_done == self.config.num_rounds:
             self.save()
-        self._log.add(record)
-        self._original_logs.add(record)
-        self._scalars.add(self.lines[-1])
 
     def save(self) -> None:
         """Writes a checkpoint beside the next round, unless there is one of this round."""
         if self.state.rounds_done != self._saved_round:
             self._save()
-
-    def keep_settings(self) -> None:
-        """What the user has changed on resuming is on record before the first round, for whatever happens in it."""
-        if self._settings != asdict(self.config):
-            self._log.write_settings(self.config)
-            self._original_logs = OriginalLogs(self.folder, self._check_pts, self.config, self._past)
-            self._save()
-            self.finish()
 
     def _save(self) -> None:
         self._saved_round, self._settings = self.state.rounds_done, asdict(self.config)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from fedmatch_tf.config import Config, ConfigError
-from fedmatch_tf.runs.tensorboard import scalars
+from fedmatch_tf.federation.records import RoundRecord, scalars
+from fedmatch_tf.runs.records import Sink
 
 
 def check_installed(config: Config) -> None:
@@ -21,7 +22,7 @@ def check_installed(config: Config) -> None:
         )
 
 
-class Mirror:
+class Mirror(Sink):
     """A run at Weights & Biases, if its settings ask for one. What fails there is told once and doesn't end the run.
 
     The package's own variables say how it goes about it; with WANDB_MODE=offline all stays in the run's folder.
@@ -30,20 +31,18 @@ class Mirror:
     def __init__(self, config: Config, folder: Path, warn: Callable[[str], None]) -> None:
         self._config, self._folder, self._warn = config, folder, warn
         self._run: Any = None
-
-    def __enter__(self) -> Mirror:
-        if self._config.wandb is not None:
+        if config.wandb is not None:
             self._try(self._begin)
-        return self
 
-    def __exit__(self, kind: Any, *_: Any) -> None:
+    def on_round(self, record: RoundRecord) -> None:
+        """Sends the round's scalars."""
         if self._run is not None:
-            self._try(lambda: self._run.finish(exit_code=0 if kind is None else 1))
+            self._try(lambda: self._run.log(scalars(record.line()), step=record.round + 1))
 
-    def add(self, line: Mapping[str, Any]) -> None:
-        """A round's object of rounds.jsonl."""
+    def close(self, failed: bool) -> None:
+        """Says how it ended."""
         if self._run is not None:
-            self._try(lambda: self._run.log(dict(scalars(line)), step=line["round"] + 1))
+            self._try(lambda: self._run.finish(exit_code=int(failed)))
 
     def _begin(self) -> None:
         import wandb

@@ -5,20 +5,21 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedmatch_tf.base.atomic import write_text
 from fedmatch_tf.config import SCENARIOS, Config, settings
-from fedmatch_tf.federation.records import ClientRecord, RoundRecord
-from fedmatch_tf.federation.tasks import Score
-from fedmatch_tf.runs.records import mean_cost
+from fedmatch_tf.federation.records import ActorScores, RoundRecord
+from fedmatch_tf.runs.records import Sink
 
-_CLIENT_SCORES = ("train_loss", "train_acc", "valid_loss", "valid_acc", "test_loss", "test_acc")
+_SCORES = ("train_loss", "train_acc", "valid_loss", "valid_acc", "test_loss", "test_acc")
+_COSTS = {"sum": "sum", "sig": "sigma", "psi": "psi", "hlp": "helpers"}  # the original's name -> ours
+_RATIOS = {"ratio": "sum", "sig_ratio": "sigma", "psi_ratio": "psi", "hlp_ratio": "helpers"}
 
 
-class OriginalLogs:
+class OriginalLogs(Sink):
     """One file per actor, complete after every round: a pure function of settings and records."""
 
     def __init__(self, folder: Path, check_pts: Path, config: Config, records: Sequence[RoundRecord]) -> None:
@@ -28,7 +29,7 @@ class OriginalLogs:
         self._server: dict[str, Any] = {
             "c2s": {"sum": [], "sig": [], "psi": []},
             "s2c": {"sum": [], "sig": [], "psi": [], "hlp": []},
-            "scores": {name: [] for name in (*_CLIENT_SCORES, "aggr_acc", "aggr_lss")},
+            "scores": {name: [] for name in (*_SCORES, "aggr_acc", "aggr_lss")},
             "options": self._options,
         }
         self._clients: dict[int, dict[str, Any]] = {}
@@ -42,10 +43,10 @@ class OriginalLogs:
             }:
                 path.unlink()
 
-    def add(self, record: RoundRecord) -> None:
+    def on_round(self, record: RoundRecord) -> None:
         """Writes the server's log anew, and those of the round's clients."""
         self._collect(record)
-        self._write([client.client for client in record.clients])
+        self._write(record.clients)
 
     def _write(self, clients: Iterable[int]) -> None:
         write_text(self._folder / "server.txt", json.dumps(self._server))
@@ -53,43 +54,28 @@ class OriginalLogs:
             write_text(self._folder / f"client-{client}.txt", json.dumps(self._clients[client]))
 
     def _collect(self, record: RoundRecord) -> None:
-        log = self._server
-        costs = {
-            "s2c": mean_cost([client.s2c for client in record.clients]),
-            "c2s": mean_cost([client.c2s for client in record.clients]),
-        }
-        for way, cost in costs.items():
-            for ours, theirs in (("sum", "sum"), ("sigma", "sig"), ("psi", "psi"), ("helpers", "hlp")):
-                if theirs in log[way]:
-                    log[way][theirs].append(cost[ours])
-        _append_scores(log["scores"], record.server_valid, record.server_test)
-        log["scores"]["aggr_acc"].append(record.global_test.accuracy)
-        log["scores"]["aggr_lss"].append(record.global_test.loss)
-        for client in record.clients:
-            self._collect_client(client)
-
-    def _collect_client(self, client: ClientRecord) -> None:
-        log = self._clients.setdefault(
-            client.client,
-            {
+        assert record.actors is not None, "records.jsonl has them"
+        _append(self._server, record, _COSTS, record.actors.server)
+        self._server["scores"]["aggr_acc"].append(record.test_acc)
+        self._server["scores"]["aggr_lss"].append(record.test_loss)
+        for client in record.actors.clients:
+            empty = {
                 "s2c": {"ratio": [], "sig_ratio": [], "psi_ratio": [], "hlp_ratio": []},
                 "c2s": {"ratio": [], "psi_ratio": [], "sig_ratio": []},
-                "scores": {name: [] for name in _CLIENT_SCORES},
+                "scores": {name: [] for name in _SCORES},
                 "options": self._options,
-            },
-        )
-        for way, cost in (("s2c", client.s2c), ("c2s", client.c2s)):
-            ratios = {"ratio": cost.sum, "sig_ratio": cost.sigma, "psi_ratio": cost.psi, "hlp_ratio": cost.helpers}
-            for name in log[way]:
-                log[way][name].append(ratios[name])
-        _append_scores(log["scores"], client.valid, client.test)
+            }
+            _append(self._clients.setdefault(client.client, empty), client, _RATIOS, client.scores)
 
 
-def _append_scores(scores: dict[str, list[float]], valid: Score | None, test: Score | None) -> None:
-    for name, score in (("valid", valid), ("test", test)):
-        if score is not None:
-            scores[f"{name}_loss"].append(score.loss)
-            scores[f"{name}_acc"].append(score.accuracy)
+def _append(log: dict[str, Any], costs: Any, names: Mapping[str, str], scores: ActorScores) -> None:
+    """Adds a round's costs under these names, and the scores that there are."""
+    for way in ("s2c", "c2s"):
+        for theirs, values in log[way].items():
+            values.append(getattr(getattr(costs, way), names[theirs]))
+    for name, value in scores._asdict().items():
+        if value is not None:
+            log["scores"][name].append(value)
 
 
 def original_options(config: Config, folder: Path, check_pts: Path) -> dict[str, Any]:

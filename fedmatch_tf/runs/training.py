@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import asdict
 from logging import Logger
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
@@ -88,7 +86,7 @@ def train(config: Config, watch: Watch, worker: MakeWorker = make_worker) -> Pat
         partitions = fingerprint(config.partition_folder)
         run = stack.enter_context(folders.create(config, state, partitions, start.kernels, data_about(config)))
         _train_rounds(run, backend, display, watch.on_round)
-    return _draw(run)
+    return run.folder
 
 
 def resume(folder: Path, given: Mapping[str, Any], watch: Watch, worker: MakeWorker = make_worker) -> Path:
@@ -96,7 +94,7 @@ def resume(folder: Path, given: Mapping[str, Any], watch: Watch, worker: MakeWor
     run, notes = folders.reopen(folder, given)
     with run, ExitStack() as stack:
         config = run.config
-        display = RoundDisplay(config, watch.quiet, run.lines, watch.logger)
+        display = RoundDisplay(config, watch.quiet, run.past, watch.logger)
         for note in notes:
             display.note(f"note: {note}")
         if run.state.rounds_done < config.num_rounds or _lacks_results(run):
@@ -107,13 +105,12 @@ def resume(folder: Path, given: Mapping[str, Any], watch: Watch, worker: MakeWor
             backend = stack.enter_context(open_backend(config, display.warn, worker))
             list(backend.map([CheckTask(run.state.params)]))  # before anything of the run is changed
             run.begin()
-            run.keep_settings()
             display.note(f"Going on after {run.state.rounds_done} of {config.num_rounds} rounds")
             _train_rounds(run, backend, display, watch.on_round)
         else:
-            run.begin()
+            run.begin(keep_settings=False)
             display.note(f"Nothing to do: all {config.num_rounds} rounds are done; --num-rounds may ask for more")
-    return _draw(run)
+    return run.folder
 
 
 def _train_rounds(run: Run, backend: Backend, display: RoundDisplay, on_round: OnRound | None) -> None:
@@ -124,17 +121,16 @@ def _train_rounds(run: Run, backend: Backend, display: RoundDisplay, on_round: O
         write_text(run.folder / "partition.json", json.dumps(counts))
     display.know_classes(shares_of_test(run.config))
     try:
-        mirror = Mirror(run.config, run.folder, display.warn)
-        with Interrupts(display.note) as interrupts, mirror, display:
+        with Interrupts(display.note) as interrupts, Mirror(run.config, run.folder, display.warn) as mirror, display:
             traced = _Traced(backend, run) if run.config.profile_run else backend
             watched = _Watched(traced, display)
             for record, state in loop.run(run.config, run.state, watched, run.store, client_sizes(run.config)):
                 for path in (stopped, *_results(run)):  # of fewer rounds
                     path.unlink(missing_ok=True)
                 run.add(record, state)
-                display.show(run.lines[-1])
-                mirror.add(run.lines[-1])
-                answer = True if on_round is None else on_round(copy.deepcopy(run.lines[-1]))
+                for sink in (*run.sinks, display, mirror):
+                    sink.on_round(record)
+                answer = True if on_round is None else on_round(record.line())
                 enough = isinstance(answer, (bool, np.bool_)) and not answer
                 if state.rounds_done < num_rounds and (enough or interrupts.asked):
                     run.save()
@@ -150,8 +146,6 @@ def _train_rounds(run: Run, backend: Backend, display: RoundDisplay, on_round: O
         display.note(run.resume_command())
         with suppress(OSError):
             write_text(stopped, _cause(error))
-            if run.lines:
-                _draw(run)
         raise
 
 
@@ -251,10 +245,3 @@ def _check_partitions(run: Run, progress: Progress) -> None:
             f"{folder}: expected the partitions that the run began with, found others. "
             f"Say where they are with --dataset-path, or make them again with --work-type gen_data --force"
         )
-
-
-def _draw(run: Run) -> Path:
-    from fedmatch_tf.runs.curve import draw_curve, title_of  # matplotlib takes half a second to load
-
-    draw_curve(run.lines, title_of(asdict(run.config)), run.folder / "curve.png")
-    return run.folder

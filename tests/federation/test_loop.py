@@ -14,6 +14,7 @@ from fedmatch_tf.algorithms.algorithm import make_algorithm
 from fedmatch_tf.config import Config, make_config
 from fedmatch_tf.federation import loop, scoring, server
 from fedmatch_tf.federation.crew import Crew
+from fedmatch_tf.federation.records import ClientRecord, RoundRecord
 from fedmatch_tf.federation.tasks import (
     GLOBAL,
     SERVER,
@@ -21,7 +22,6 @@ from fedmatch_tf.federation.tasks import (
     ClientTask,
     EvalResult,
     EvalTask,
-    Score,
     ServerResult,
     ServerTask,
     client_model,
@@ -113,6 +113,11 @@ LC = make_config("lc-biid-c10", num_clients=3, num_rounds=4, frac_clients=1.0, l
 LC = replace(LC, l1_thres=0.0, delta_thres=0.0, lr_memory="client")
 
 
+def clients_of(record: RoundRecord) -> tuple[ClientRecord, ...]:
+    assert record.actors is not None
+    return record.actors.clients
+
+
 def test_clients_that_hold_more_are_trained_first_and_nothing_depends_on_it() -> None:
     plain, as_they_come = run(LC)
     sized, by_size = run(LC, sizes={0: 20, 1: 900})  # client 2 is unknown
@@ -141,10 +146,10 @@ def test_labels_at_client_averages_sigma_and_psi_apart() -> None:
     for number, (record, state) in enumerate(rounds, start=1):
         np.testing.assert_allclose(state.params.sigma, number, rtol=1e-6)  # everybody added 1
         np.testing.assert_allclose(state.params.psi, number, rtol=1e-6)  # the mean of 0, 1 and 2
-        assert record.global_test.loss == pytest.approx(6 * number)  # the sum of theta
-        assert [client.client for client in record.clients] == [0, 1, 2]
+        assert record.test_loss == pytest.approx(6 * number)  # the sum of theta
+        assert record.clients == (0, 1, 2)
         assert record.confident == pytest.approx(6 / 15)  # of each client 2; of 4, 5 and 6
-        assert record.pseudo_label_acc == 0.5
+        assert (record.confident_rows, record.pseudo_label_acc) == (6, 0.5)
 
 
 def test_labels_at_server_trains_sigma_before_the_clients_round() -> None:
@@ -152,8 +157,9 @@ def test_labels_at_server_trains_sigma_before_the_clients_round() -> None:
     rounds, backend = run(config)
     assert [state.params.sigma[0] for _, state in rounds] == [10, 20]
     assert [task.broadcast.params.sigma[0] for task in backend.tasks] == [10, 10, 20, 20]
-    assert rounds[0][0].server_valid == Score(1.0, 0.1)
-    assert all(client.c2s.sigma == 0 for record, _ in rounds for client in record.clients)
+    actors = rounds[0][0].actors
+    assert (actors.server.valid_loss, actors.server.valid_acc) == (1.0, 0.1)
+    assert all(record.c2s.sigma == 0 for record, _ in rounds)
 
 
 def test_every_epoch_of_the_server_runs_once_with_the_weights_and_the_learning_rate_of_its_round() -> None:
@@ -207,7 +213,7 @@ def test_a_client_that_stays_away_keeps_its_learning_rate_and_is_charged_for_wha
         assert tasks[0].broadcast.cost.sum == 2.0  # a first visit in full
         lrs = [0.9, 0.9, 0.3, 0.1, 0.1 / 3, 0.1 / 9][: len(tasks)]
         np.testing.assert_allclose([task.plateau.lr for task in tasks], lrs)
-    assert rounds[0][0].clients[0].s2c.sum == 2.0
+    assert rounds[0][0].s2c.sum == 2.0
 
 
 def test_an_absent_client_is_charged_for_what_it_missed_and_its_rate_falls_with_its_own_visits() -> None:
@@ -215,13 +221,13 @@ def test_an_absent_client_is_charged_for_what_it_missed_and_its_rate_falls_with_
     config = replace(LC, num_clients=4, frac_clients=0.25, num_rounds=5, delta_thres=1.5, no_icc=True, seed=173)
     assert [server.select_clients(config, number) for number in range(5)] == [[1], [2], [1], [1], [2]]
     rounds, _ = run(config)
-    clients = [record.clients[0] for record, _ in rounds]
+    clients = [clients_of(record)[0] for record, _ in rounds]
     #  round    0       1       2       3       4
     #  client   1       2       1       1       2
     #  server   0, 0    1, 1    2, 3    3, 4    4, 5     sigma, psi before the round
     #  held     -       -       1, 1    3, 4    2, 3     by the client
     #  S2C      1, 1    1, 1    0, 1    0, 0    1, 1     differences of more than 1.5
-    assert [client.s2c[:2] for client in clients] == [(1, 1), (1, 1), (0, 1), (0, 0), (1, 1)]
+    assert [(client.s2c.sigma, client.s2c.psi) for client in clients] == [(1, 1), (1, 1), (0, 1), (0, 0), (1, 1)]
     assert [state.params.sigma[0] for _, state in rounds] == [1, 2, 3, 4, 5]
     assert [state.params.shared_part[0] for _, state in rounds] == [1, 3, 4, 5, 7]
     # Patience is 1 and no loss is lower than a client's first: its third visit has a third of the rate.
@@ -269,9 +275,9 @@ def test_fedavg_weighs_by_examples_fedprox_does_not_and_both_cost_all_each_way()
         for number, (record, state) in enumerate(rounds, start=1):
             np.testing.assert_allclose(state.params.sigma, number * step, rtol=1e-5)
             assert record.helpers == {}
-            for client in record.clients:
+            for client in clients_of(record):
                 assert (client.s2c.sum, client.c2s.sum) == (1.0, 1.0)
-                assert client.s2c.num_bytes == client.c2s.num_bytes == 12
+                assert client.s2c.bytes == client.c2s.bytes == 12
         lrs = [task.plateau.lr for task in backend.tasks if task.client == 1]
         np.testing.assert_allclose(lrs, [0.9, 0.9, 0.3, 0.1])  # a client's learning rate lasts here, too
 
@@ -282,22 +288,23 @@ def test_local_clients_go_on_with_their_own_and_report_their_mean() -> None:
         np.testing.assert_allclose(task.broadcast.params.sigma, task.round_num * (1 + task.client))
         assert task.broadcast.cost.sum == task.broadcast.cost.num_bytes == 0
     for record, state in rounds:
-        assert tuple(record.global_test) == pytest.approx((0.5, 0.1))  # the mean of 0, 0.1 and 0.2
-        assert record.clients[0].c2s.sum == 0
+        assert (record.test_loss, record.test_acc) == pytest.approx((0.5, 0.1))  # the mean of 0, 0.1 and 0.2
+        assert record.c2s.sum == 0
         assert state.params.sigma.tolist() == [0, 0, 0]
 
 
 def test_parts_of_the_model_are_tested_when_asked_for() -> None:
-    rounds, _ = run(replace(LC, ablate_eval=True, num_rounds=1, num_clients=4, l1_thres=1.4))
+    rounds, backend = run(replace(LC, ablate_eval=True, num_rounds=1, num_clients=4, l1_thres=1.4))
     ((record, state),) = rounds
     assert state.params.sigma.tolist() == [1, 1, 1]
     assert state.params.shared_part.tolist() == [1.5, 1.5, 1.5]
-    assert record.global_test == Score(7.5, 0.4)
-    assert record.part_tests == {"sigma": Score(3.0, 0.4), "psi": Score(4.5, 0.4)}
-    rounds, _ = run(replace(LC, ablate_eval=True, num_rounds=1, num_clients=4, l1_thres=1.6))
+    assert (record.test_loss, record.test_acc) == (7.5, 0.4)
+    assert (record.test_acc_sigma, record.test_acc_psi) == (0.4, 0.4)
+    assert [float(task.theta.sum()) for task in backend.evaluated[-2:]] == [3.0, 4.5], "sigma alone, psi alone"
+    rounds, backend = run(replace(LC, ablate_eval=True, num_rounds=1, num_clients=4, l1_thres=1.6))
     ((record, state),) = rounds
-    assert record.global_test == record.part_tests["sigma"] == Score(3.0, 0.4), "small elements of psi count as 0"
-    assert record.part_tests["psi"] == Score(0.0, 0.4)
+    assert record.test_loss == 3.0, "small elements of psi count as 0"
+    assert float(backend.evaluated[-1].theta.sum()) == 0
 
 
 @pytest.mark.parametrize(
@@ -316,9 +323,10 @@ def test_clients_that_would_leave_workers_idle_are_scored_by_all(
         assert shared[client_model(client), "valid"] == 2 * (4 if client in apart else 1)
     assert shared[GLOBAL, "test"] == 2 * parts
     for record, _ in rounds:
-        assert [client.valid for client in record.clients] == [Score(1.0, 0.2)] * 5
-        assert [client.test for client in record.clients] == [Score(0.5, client / 10) for client in range(5)]
-        assert record.global_test.accuracy == 0.4
+        scores = [client.scores for client in clients_of(record)]
+        assert [(each.valid_loss, each.valid_acc) for each in scores] == [(1.0, 0.2)] * 5
+        assert [(each.test_loss, each.test_acc) for each in scores] == [(0.5, client / 10) for client in range(5)]
+        assert record.test_acc == 0.4
     assert [task.plateau.lr for task in backend.tasks if task.round_num == 1] == [0.9] * 5
 
 
@@ -355,7 +363,7 @@ def test_the_global_models_validation_may_decide_on_everybodys_learning_rate(sce
     assert [task.lr for task in backend.epochs] == pytest.approx(lrs if scenario == "ls" else [])
     for number, lr in enumerate(lrs):
         assert [task.plateau.lr for task in backend.tasks if task.round_num == number] == pytest.approx([lr, lr])
-    assert all(record.global_valid == Score(1.0, 0.3) for record, _ in rounds)
+    assert all(record.global_valid_loss == 1.0 for record, _ in rounds)
     assert rounds[-1][1].plateau.lr == pytest.approx(0.1)
 
 
@@ -380,7 +388,7 @@ def test_clients_train_with_the_rate_of_the_device_that_the_draw_gives_them() ->
                 devices[device] = 0.9
             seen.add(client)
         expected.append([used[client] for client in sorted(clients)])
-    assert [[client.lr for client in record.clients] for record, _ in rounds] == [
+    assert [[client.lr for client in clients_of(record)] for record, _ in rounds] == [
         pytest.approx(rates) for rates in expected
     ]
     assert rounds[-1][1].device_lrs == pytest.approx(devices)
@@ -394,8 +402,8 @@ def test_rates_of_devices_go_on_where_they_were() -> None:
     start = server.initial_state(DEVICES, Params(np.zeros(3, np.float32), np.zeros(3, np.float32)))
     first = list(loop.run(replace(DEVICES, num_rounds=3), start, backend, store))
     rest = list(loop.run(DEVICES, first[-1][1], backend, store))
-    lrs = [[client.lr for client in record.clients] for record, _ in (*first, *rest)]
-    assert lrs == [[client.lr for client in record.clients] for record, _ in whole]
+    lrs = [[client.lr for client in clients_of(record)] for record, _ in (*first, *rest)]
+    assert lrs == [[client.lr for client in clients_of(record)] for record, _ in whole]
     one = run(replace(DEVICES, lr_devices=1))[0]
     assert one[-1][1].device_lrs[0] in {min(state.device_lrs) for _, state in one}
 
@@ -415,7 +423,7 @@ def test_who_is_lost_is_neither_averaged_nor_kept_nor_counted_and_helps_nobody()
         arrived = [client for client in range(4) if client not in lost]
         for client, helpers in record.helpers.items():
             assert set(helpers) <= embedded - {client}, "only models that arrived can help"
-        for each in record.clients:
+        for each in clients_of(record):
             # sigma always moves; psi moves by the client's number, so client 0's never does
             assert each.c2s.sigma == (0 if each.client in lost else 1)
             assert each.c2s.psi == (0 if each.client in lost or each.client == 0 else 1)

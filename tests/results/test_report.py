@@ -27,8 +27,9 @@ from fedmatch_tf.results.summary import band, summarise
 from fedmatch_tf.runs.curve import curve, isolated, with_gaps
 from fedmatch_tf.runs.tensorboard import NAME, ScalarLog
 from tests.conftest import ROOT, assert_refused, run_main
-from tests.results.made_up_runs import groups_of, line, write_run
+from tests.results.made_up_runs import groups_of, line, record, write_run
 
+LOSSES = ("total", "supervised", "inter_client", "pseudo", "l1", "l2", "proximal")
 HOSTILE = "<script>alert(1)</script> & $x_1^2$ \\input{/etc/passwd} | =cmd() ~ % # {}"
 
 
@@ -88,6 +89,9 @@ def test_csv_has_numbers_in_cells_and_deviations_in_columns_of_their_own() -> No
 def test_all_rounds_of_all_runs_are_one_flat_table(tmp_path: Path) -> None:
     for seed in (1, 2):
         write_run(tmp_path / "logs" / f"run{seed}", [0.25, 0.5], seed=seed)
+    measured = {"labeled_acc": {"before": 0.5, "after": 0.25, "steps": [0.75, 0.5]}, "confident_rows": 3}
+    last = [line(0, 0.25), line(1, 0.5, **measured)]
+    (tmp_path / "logs" / "run2" / "rounds.jsonl").write_text("".join(json.dumps(each) + "\n" for each in last))
     made = report([str(tmp_path / "logs" / "*")], tmp_path)
     rows = list(csv.DictReader((made / "tables" / "rounds.csv").open()))
     assert [(row["run"], row["seed"], row["round"], row["test_acc"]) for row in rows] == [
@@ -100,6 +104,10 @@ def test_all_rounds_of_all_runs_are_one_flat_table(tmp_path: Path) -> None:
     assert {row["s2c.sum"] for row in rows} == {"2.0", "1.0"}
     assert {row["pseudo_label_acc"] for row in rows} == {""}
     assert {row["clients"] for row in rows} == {"0 1"}
+    assert [row["labeled_acc.after"] for row in rows] == ["", "", "", "0.25"]
+    assert [row["labeled_acc.steps"] for row in rows] == ["", "", "", "0.75 0.5"]
+    assert [row["confident_rows"] for row in rows] == ["", "", "", "3"]
+    assert {row["train_loss.total"] for row in rows} == {""}
 
 
 # 10 cats of which 8 are right, 30 dogs of which 24 are: recall 0.8 each, precision 8/14 and 24/26.
@@ -214,6 +222,8 @@ def full_report(tmp_path: Path) -> Path:
         )
         measured = {"before": 0.6, "after": 0.5, "steps": [0.6, 0.5]}
         extra = {"test_acc_sigma": 0.2, "test_acc_psi": 0.1, "labeled_acc": measured}
+        extra["train_loss"] = dict.fromkeys(LOSSES, None) | {"total": 15_000.0, "supervised": 20.0, "l2": 14_980.0}
+        extra["norms"] = {"sigma": 67.6, "psi": 13.5, "cosine": 0.9}
         lines = [line(n, 0.2, pseudo_label_acc=0.9, helpers={"1": [0, 2], "0": [2]}, **extra) for n in range(3)]
         (folder / "rounds.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
         counts = {"class_names": ["cat", "dog"], "unlabeled": [[5, 1], [2, 2], [0, 9]]}
@@ -232,6 +242,8 @@ def test_every_kind_of_figure_is_drawn(tmp_path: Path) -> None:
         "pseudo-labels",
         "cost",
         "parts",
+        "train-loss",
+        "norms",
         "labeled-acc",
         "helpers",
         "classes",
@@ -309,8 +321,8 @@ def test_scalars_are_read_back_by_tensorboard(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     begin = time.time()
-    log = ScalarLog(tmp_path / "tensorboard", [line(0, 0.25)])
-    log.add(line(1, 0.5, local_test_acc=0.75, labeled_acc={"before": 0.5, "after": 0.25}))
+    log = ScalarLog(tmp_path / "tensorboard", [record(0, 0.25)], dict)
+    log.on_round(record(1, 0.5, local_test_acc=0.75, labeled_acc={"before": 0.5, "after": 0.25, "steps": []}))
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
     assert [(event.step, event.value) for event in events.Scalars("accuracy/global")] == [(1, 0.25), (2, 0.5)]
@@ -319,7 +331,7 @@ def test_scalars_are_read_back_by_tensorboard(tmp_path: Path) -> None:
     assert {"s2c/sum", "c2s/psi", "learning_rate", "pseudo_labels/confident"} <= set(events.Tags()["scalars"])
     times = [event.wall_time for event in events.Scalars("accuracy/global")]
     assert all(begin <= moment <= time.time() for moment in times)
-    ScalarLog(tmp_path / "tensorboard", [line(0, 0.125)])  # a run that goes on writes its file anew
+    ScalarLog(tmp_path / "tensorboard", [record(0, 0.125)], dict)  # a run that goes on writes its file anew
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
     assert [(event.value, event.wall_time) for event in events.Scalars("accuracy/global")] == [(0.125, times[0])]
@@ -409,7 +421,7 @@ def test_a_servers_rate_that_fell_is_told_and_drawn(tmp_path: Path) -> None:
     assert not (made / "figures" / "learning-rate-ls-biid-c10.png").exists()  # the clients' did not fall
     rounds[1]["server_lr"] = "low"
     (folder / "rounds.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rounds))
-    assert "line 2: server_lr: expected a finite number, found low" in results.read(folder).remark
+    assert "line 2: round 2.server_lr: expected a finite number, received 'low'" in results.read(folder).remark
 
 
 def test_without_references_a_report_and_an_outcome_say_nothing_of_papers(tmp_path: Path) -> None:

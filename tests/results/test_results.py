@@ -11,7 +11,7 @@ import pytest
 
 from fedmatch_tf.results import report_tables, results, tables
 from fedmatch_tf.results.summary import band, full_bytes, mean, returning_cost, summarise
-from tests.results.made_up_runs import groups_of, line, write_run
+from tests.results.made_up_runs import groups_of, line, record, write_run
 
 
 def test_means_and_sample_deviations_are_over_seeds(tmp_path: Path) -> None:
@@ -133,6 +133,10 @@ def test_runs_on_other_data_are_other_groups(tmp_path: Path) -> None:
         json.dumps({**line(0, 0.5), "seconds": 1e308}),
         json.dumps({**line(0, 0.5), "local_test_acc": float("nan")}),
         json.dumps({**line(0, 0.5), "test_acc": True}),
+        json.dumps({**line(0, 0.5), "train_loss": {"total": 1.0}, "clients": [0, 100]}),
+        json.dumps({**line(0, 0.5), "train_loss": {"total": float("inf")}}),
+        json.dumps({**line(0, 0.5), "train_loss": 2.5}),
+        json.dumps({**line(0, 0.5), "norms": {"psi": 1.0}}),
     ],
 )
 def test_rounds_that_are_not_records_are_not_read(spoilt: str, tmp_path: Path) -> None:
@@ -183,7 +187,7 @@ def test_groups_differ_in_settings_not_in_seed_or_machine(tmp_path: Path) -> Non
 
 def test_costs_of_returning_clients_leave_out_everybodys_first_visit() -> None:
     def visits(number: int, clients: list[int], cost: float) -> dict[str, Any]:
-        return {**line(number, 0.5), "clients": clients, "s2c": {"sum": cost}}
+        return {**record(number, 0.5).line(), "clients": clients, "s2c": {"sum": cost}}
 
     # First visits cost 2. Round 1: client 0 returns for 0.5, client 2 is new. Round 2: both return, for 0.25 and 0.75.
     lines = [visits(0, [0, 1], 2.0), visits(1, [0, 2], 1.25), visits(2, [1, 2], 0.5)]
@@ -205,9 +209,9 @@ def test_the_cost_counted_in_full_in_a_case_worked_out_by_hand() -> None:
     """sigma of 10 weights and psi of 8, 4 bytes each: 72 bytes to a client. Three visits, one with two helpers."""
     first = {"sum": 1.8, "sigma": 1.0, "psi": 0.8, "helpers": 0.0, "bytes": 72.0}
     back = {"sum": 0.5, "sigma": 0.25, "psi": 0.25, "helpers": 0.0, "bytes": 20.0}
-    lines = [line(0, 0.5, clients=[0, 1], s2c=first, c2s=back), line(1, 0.5, clients=[1], helpers={"1": [0, 2]})]
-    assert full_bytes(lines) == pytest.approx(72 + 72 + 32 * 2 / 3)
-    server = [line(0, 0.5, clients=[0], s2c=first, c2s={**back, "sigma": 0.0})]
+    rounds = [record(0, 0.5, s2c=first, c2s=back), record(1, 0.5, clients=[1], helpers={"1": [0, 2]})]
+    assert full_bytes([each.line() for each in rounds]) == pytest.approx(72 + 72 + 32 * 2 / 3)
+    server = [record(0, 0.5, clients=[0], s2c=first, c2s={**back, "sigma": 0.0}).line()]
     assert full_bytes(server) == pytest.approx(72 + 32), "labels at server: psi alone comes back"
-    plain = [line(0, 0.5, s2c={**first, "psi": 0.0}, c2s=back)]
+    plain = [record(0, 0.5, s2c={**first, "psi": 0.0}, c2s=back).line()]
     assert full_bytes(plain) is None

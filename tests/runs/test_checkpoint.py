@@ -15,11 +15,9 @@ import numpy as np
 import pytest
 
 from fedmatch_tf.algorithms.algorithm import Best, ServerState
-from fedmatch_tf.algorithms.wire import Cost
 from fedmatch_tf.base.errors import DataError
-from fedmatch_tf.federation.records import ClientRecord, RoundRecord
+from fedmatch_tf.federation.records import RoundRecord
 from fedmatch_tf.federation.store import Held
-from fedmatch_tf.federation.tasks import Score
 from fedmatch_tf.learners import schedule
 from fedmatch_tf.networks.params import Params
 from fedmatch_tf.runs import checkpoint
@@ -27,6 +25,7 @@ from fedmatch_tf.runs.checkpoint import Checkpoint, Damaged
 from fedmatch_tf.runs.partition_folder import DataAbout
 from fedmatch_tf.runs.records import Mark, RecordFile
 from fedmatch_tf.runs.store import ClientStore, DamagedFile, check_files, no_files
+from tests.results.made_up_runs import record
 from tests.runs.test_store import at_once, one_round
 
 
@@ -41,9 +40,11 @@ SETTINGS = {"task": "lc-biid-c10", "num_clients": 2, "num_rounds": 3, "seed": 1}
 
 
 def round_of(number: int) -> RoundRecord:
-    cost, score = Cost(1.0, 0.5, 0.0, 100), Score(2.3, 0.1)
-    clients = (ClientRecord(0, cost, cost, score, None, 0.1), ClientRecord(1, cost, cost, score, None, 0.1))
-    return RoundRecord(number, 0, clients, score, None, {}, None, None, 0.25, None, {0: (1,)}, 1.5)
+    cost = {"sum": 1.5, "sigma": 1.0, "psi": 0.5, "helpers": 0.0, "bytes": 100}
+    scores = {"train_loss": 2.5, "valid_loss": 2.3, "valid_acc": 0.1}
+    clients = [{"client": client, "s2c": cost, "c2s": cost, "lr": 0.1, "scores": scores} for client in (0, 1)]
+    more = {"s2c": cost, "c2s": cost, "helpers": {"0": [1]}, "actors": {"clients": clients, "server": {}}}
+    return record(number, 0.1, **more)
 
 
 def saved(folder: Path) -> np.ndarray:
@@ -188,9 +189,9 @@ EDITS = [
     (
         "plateau",
         [HUGE, 1.0, 5],
-        r"about.plateau\[0\]: expected a finite number, received a whole number of more than 100",
+        r"about.plateau\[0\]: expected a number of 0 or greater, received a whole number of more than 100",
     ),
-    ("plateau", [NAN, 1.0, 5], r"about.plateau\[0\]: expected a finite number, received nan"),
+    ("plateau", [NAN, 1.0, 5], r"about.plateau\[0\]: expected a number of 0 or greater, received nan"),
     ("plateau", [0.1, 1.0, 2.5], r"about.plateau\[2\]: expected a whole number"),
     ("device_lrs", [0.1, None], r"about.device_lrs\[1\]: expected a finite number, received None"),
     ("records", [-1, 0], r"about.records\[0\]: expected a whole number"),
@@ -238,19 +239,26 @@ def test_an_edited_checkpoint_is_refused_and_nothing_is_changed(
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
-        (("clients", 0, 0), "x", r"round 1.clients\[0\]\[0\]: expected a whole number from 0 to 1, received 'x'"),
-        (("clients", 0, 0), 2, r"round 1.clients\[0\]\[0\]: expected a whole number from 0 to 1, received 2"),
-        (("clients", 0, 1), [1, 2], r"round 1.clients\[0\]\[1\]: expected a list of 4"),
-        (("clients", 1, 5), HUGE, r"round 1.clients\[1\]\[5\]: expected a finite number"),
+        (("clients", 0), "x", r"round 1.clients\[0\]: expected a whole number, received 'x'"),
+        (("clients", 0), 2, "round 1: expected clients from 0 to 1, received 2"),
+        (("clients", 0), True, r"round 1.clients\[0\]: expected a whole number, received True"),
+        (("actors", "clients", 0, "client"), 2, "round 1: expected clients from 0 to 1, received 2"),
+        (("actors", "clients", 0, "s2c"), [1], r"round 1.actors.clients\[0\].s2c: expected a table, received \[1\]"),
+        (
+            ("actors", "clients", 1, "scores", "valid_loss"),
+            HUGE,
+            r"valid_loss: expected a finite number, received a whole",
+        ),
         (("clients",), [], "round 1: expected clients, found none"),
-        (("helpers",), {"-1": [0]}, "a name in round 1.helpers: expected a whole number from 0 to 1, received '-1'"),
-        (("helpers",), {"0": ["1x"]}, r"round 1.helpers.0\[0\]: expected a whole number"),
-        (("round_num",), 5, "round 1.round_num: expected a whole number from 0 to 0, received 5"),
-        (("global_test",), None, "round 1.global_test: expected a list of 2"),
+        (("helpers",), {"-1": [0]}, "a name in round 1.helpers: expected a whole number, received '-1'"),
+        (("helpers",), {"0": ["1x"]}, r"round 1.helpers.0\[0\]: expected a whole number, received '1x'"),
+        (("helpers",), {"7": [0]}, "round 1: expected clients from 0 to 1, received 7"),
+        (("round",), 5, "round 1: expected the number 0, received 5"),
+        (("test_acc",), None, "round 1.test_acc: expected a finite number, received None"),
+        (("test_acc",), 1.5, "round 1.test_acc: expected a share from 0 to 1, received 1.5"),
         (("seconds",), "long", "round 1.seconds: expected a finite number, received 'long'"),
         (("seconds",), -5, "round 1.seconds: expected a number of 0 or greater, received -5"),
-        (("global_test",), [2.3, 1.5], r"round 1.global_test\[1\]: expected a share from 0 to 1, received 1.5"),
-        (("clients", 0, 0), "1", r"round 1.clients\[0\]\[0\]: expected a whole number from 0 to 1, received '1'"),
+        (("train_loss",), {"total": "low"}, "round 1.train_loss.total: expected a finite number, received 'low'"),
         (("more",), 1, "round 1: found a field 'more'"),
     ],
 )

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from fedmatch_tf.config import make_config
 from fedmatch_tf.runs.display import RoundDisplay, in_words
-from tests.results.made_up_runs import line
+from tests.results.made_up_runs import record
 
 
 def shown(capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -19,8 +19,8 @@ def shown(capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 def test_a_round_is_a_line_with_costs_in_per_cent(capsys: pytest.CaptureFixture[str]) -> None:
     with RoundDisplay(make_config("lc-biid-c10", num_rounds=3), quiet=False) as display:
-        display.show(line(0, 0.5))
-        display.show(line(1, 0.25))
+        display.on_round(record(0, 0.5))
+        display.on_round(record(1, 0.25))
     first, second, note = shown(capsys)
     assert "round 1/3" in first
     assert "S2C 200 %" in first
@@ -32,9 +32,9 @@ def test_a_round_is_a_line_with_costs_in_per_cent(capsys: pytest.CaptureFixture[
 
 def test_streaming_tells_its_step_and_a_resumed_run_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
     config = make_config("lc-simb-digits", num_rounds=20)
-    with RoundDisplay(config, False, [line(number, 0.5) for number in range(5)]) as display:
-        display.show(line(5, 0.5, task_step=2))
-        display.show(line(6, 0.5, task_step=3))
+    with RoundDisplay(config, False, [record(number, 0.5) for number in range(5)]) as display:
+        display.on_round(record(5, 0.5, task_step=2))
+        display.on_round(record(6, 0.5, task_step=3))
     first, second, note = shown(capsys)
     assert "round 6/20  step 3/10" in first
     assert "round 7/20  step 4/10" in second
@@ -48,7 +48,7 @@ def test_the_first_round_which_compiles_does_not_count_in_the_estimate(
     monkeypatch.setattr("fedmatch_tf.runs.display.time.monotonic", lambda: next(clock))
     with RoundDisplay(make_config("lc-biid-c10", num_rounds=62), quiet=False) as display:
         for number in range(3):
-            display.show(line(number, 0.5))
+            display.on_round(record(number, 0.5))
     first, second, note, third = shown(capsys)
     assert first.endswith(f"left {61 * 100 // 3600}:{61 * 100 % 3600 // 60:02}:{61 * 100 % 60:02}")
     assert second.endswith("left 10:00")
@@ -58,7 +58,7 @@ def test_the_first_round_which_compiles_does_not_count_in_the_estimate(
 
 def test_a_quiet_run_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with RoundDisplay(make_config("lc-biid-c10", num_rounds=2), quiet=True) as display:
-        display.show(line(0, 0.5))
+        display.on_round(record(0, 0.5))
     assert shown(capsys) == []
 
 
@@ -74,13 +74,13 @@ def test_the_live_table_counts_the_clients_of_the_present_round() -> None:
     for _ in range(3):
         display.client_done()
     assert "3/5 clients" in table(display)
-    display.show(line(0, 0.5))
+    display.on_round(record(0, 0.5))
     assert "0/5 clients" in table(display)
     assert "chosen on test data" in table(display)
     streaming = RoundDisplay(make_config("lc-simb-digits", num_rounds=20), quiet=True)
     assert "1/10" in table(streaming)
     for number in range(3):
-        streaming.show(line(number, 0.5))
+        streaming.on_round(record(number, 0.5))
     assert "2/10" in table(streaming), "rounds 3 and 4 are of the second step"
 
 
@@ -101,7 +101,7 @@ def test_an_accuracy_that_is_a_class_share_round_after_round_is_told_once(
     display = RoundDisplay(make_config("lc-biid-c10", num_rounds=100), quiet=True)
     display.know_classes({"cat": 0.42, "dog": 0.58})
     for number, accuracy in enumerate(accuracies):
-        display.show(line(number, accuracy))
+        display.on_round(record(number, accuracy))
     notes = [text for text in shown(capsys) if "seems to predict one class for nearly every image" in text]
     assert len(notes) == told
 

@@ -10,20 +10,19 @@ import pytest
 
 from fedmatch_tf.config import ConfigError, make_config
 from fedmatch_tf.runs.mirror import Mirror, check_installed
-from fedmatch_tf.runs.tensorboard import scalars
 from tests.conftest import ROOT
-from tests.results.made_up_runs import line
+from tests.results.made_up_runs import record
 
 OFFLINE = """
 import sys
 from pathlib import Path
 from fedmatch_tf.config import make_config
 from fedmatch_tf.runs.mirror import Mirror
-from tests.results.made_up_runs import line
+from tests.results.made_up_runs import record
 
 with Mirror(make_config("lc-biid-c10", wandb="mine", lr=0.25), Path(sys.argv[1]), print) as mirror:
-    mirror.add(line(0, 0.5))
-    mirror.add(line(1, 0.75))
+    mirror.on_round(record(0, 0.5))
+    mirror.on_round(record(1, 0.75))
 """
 
 
@@ -58,15 +57,7 @@ def test_what_fails_there_is_told_once_and_the_run_goes_on(tmp_path: Path, monke
     told: list[str] = []
     monkeypatch.setitem(sys.modules, "wandb", None)  # importing it fails
     with Mirror(make_config("lc-biid-c10", wandb="mine"), tmp_path, told.append) as mirror:
-        mirror.add(line(0, 0.5))
-        mirror.add(line(1, 0.5))
+        mirror.on_round(record(0, 0.5))
+        mirror.on_round(record(1, 0.5))
     assert len(told) == 1
     assert "the run goes on without it" in told[0]
-
-
-def test_only_what_was_measured_is_a_scalar() -> None:
-    names = dict(scalars(line(0, 0.5)))
-    assert names["accuracy/global"] == 0.5
-    assert "accuracy/clients" not in names
-    assert "learning_rate_server" not in names
-    assert dict(scalars(line(0, 0.5, server_lr=0.25)))["learning_rate_server"] == 0.25

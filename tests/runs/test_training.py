@@ -89,7 +89,10 @@ def test_a_run_writes_its_records_and_prints_its_folder_last(
     lines = rounds(folder)
     assert [line["round"] for line in lines] == [0, 1, 2]
     keys = "round task_step clients test_acc test_loss local_test_acc valid_loss s2c c2s confident pseudo_label_acc"
-    assert list(lines[0]) == [*keys.split(), "helpers", "lr", "seconds"]
+    later = (
+        "train_loss confident_rows norms global_valid_loss server_lr dropped test_acc_sigma test_acc_psi labeled_acc"
+    )
+    assert list(lines[0]) == [*keys.split(), "helpers", "lr", "seconds", *later.split()]
     for line in lines:
         assert len(line["clients"]) == 2
         assert 0 <= line["test_acc"] <= 1
@@ -111,6 +114,15 @@ def test_a_run_writes_its_records_and_prints_its_folder_last(
     state = np.load(folder.parent.parent / "check_pts" / folder.name / "state.npz")
     assert int(state["rounds_done"]) == 3
     assert state["sigma"].shape == state["psi"].shape
+    sigma, psi = state["sigma"].astype(float), state["psi"].astype(float)
+    sizes = np.linalg.norm(sigma), np.linalg.norm(psi)
+    assert tuple(lines[-1]["norms"].values()) == pytest.approx((*sizes, sigma @ psi / sizes[0] / sizes[1]))
+    for line in lines:
+        total, *terms = line["train_loss"].values()
+        assert total == pytest.approx(sum(term or 0.0 for term in terms))
+        assert line["train_loss"]["supervised"] > 0
+        assert line["train_loss"]["proximal"] is None
+        assert (line["confident_rows"] > 0) == (line["confident"] > 0) == (line["train_loss"]["pseudo"] is not None)
 
 
 def test_logs_have_the_originals_keys_and_one_entry_a_round(
@@ -133,7 +145,8 @@ def test_logs_have_the_originals_keys_and_one_entry_a_round(
     logs = {int(path.stem.split("-")[1]): json.loads(path.read_text()) for path in folder.glob("client-*.txt")}
     assert logs.keys() == visits.keys()
     for client, log in logs.items():
-        assert len(log["s2c"]["ratio"]) == len(log["scores"]["valid_loss"]) == visits[client]
+        scores = log["scores"]
+        assert len(log["s2c"]["ratio"]) == len(scores["valid_loss"]) == len(scores["train_loss"]) == visits[client]
         assert log["s2c"]["ratio"][0] == 2.0  # a first visit is counted in full
         assert log["scores"]["test_acc"] == []
 

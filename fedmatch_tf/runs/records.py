@@ -1,4 +1,4 @@
-"""A run's records on disk: config.json, rounds.jsonl, and records.jsonl, from which all logs can be made again."""
+"""A run's records: config.json, rounds.jsonl, and the checkpoint's, from which all logs can be made again."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ import functools
 import json
 import platform
 import sys
-import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import metadata
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from fedmatch_tf.algorithms.wire import Cost
-from fedmatch_tf.base import untrusted
 from fedmatch_tf.base.atomic import not_through_links, write_text
 from fedmatch_tf.base.errors import DataError
 from fedmatch_tf.base.version import VERSION
@@ -86,44 +84,26 @@ def _mean_valid_loss(record: RoundRecord) -> float:
     return _mean(losses) if losses or record.global_valid is None else record.global_valid.loss
 
 
-class Mark(NamedTuple):
-    """How much of a file of records is meant, and the checksum of that."""
-
-    num_bytes: int
-    crc: int
+def encode(record: RoundRecord) -> bytes:
+    """The record as a line of what a checkpoint has of them."""
+    return json.dumps(record._asdict()).encode() + b"\n"
 
 
-class RecordFile:
-    """Every round's full record, a line each: what logs are made from again when a run goes on."""
-
-    def __init__(self, path: Path, mark: Mark) -> None:
-        """What lies behind the mark is cut off: rounds that no checkpoint knows of."""
-        self._path, self.mark = path, mark
-        with open(path, "ab", opener=not_through_links) as file:
-            file.truncate(mark.num_bytes)
-
-    def add(self, record: RoundRecord) -> None:
-        """Writes the record behind the mark and moves the mark."""
-        line = json.dumps(record._asdict()).encode() + b"\n"
-        append(self._path, line, self.mark.num_bytes)
-        self.mark = Mark(self.mark.num_bytes + len(line), zlib.crc32(line, self.mark.crc))
-
-
-def read_records(path: Path, mark: Mark) -> list[RoundRecord]:
-    """The records up to the mark."""
-    return [_decode(json.loads(line)) for line in untrusted.read_beginning(path, mark.num_bytes).splitlines()]
+def decode(lines: bytes) -> list[RoundRecord]:
+    """The records that a checkpoint has."""
+    return [_decode(json.loads(line)) for line in lines.splitlines()]
 
 
 def check_lines(content: bytes, num_rounds: int, num_clients: int) -> None:
-    """Raises DataError unless this is the content of a file of records of so many rounds."""
+    """Raises DataError unless these are the records of so many rounds."""
     lines = content.splitlines()
     if len(lines) != num_rounds:
-        raise DataError(f"expected {num_rounds} rounds, received {len(lines)} lines")
+        raise DataError(f"records: expected {num_rounds} rounds, received {len(lines)} lines")
     for number, line in enumerate(lines):
         try:
             fields = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise DataError(f"line {number + 1}: expected JSON ({str(error)[:100]})") from error
+            raise DataError(f"records: line {number + 1}: expected JSON ({str(error)[:100]})") from error
         schema.check_record(fields, number, num_clients)
 
 

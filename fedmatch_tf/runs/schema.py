@@ -156,11 +156,9 @@ _ABOUT = fields(
         "partitions": text,
         "plateau": row(_positive, _lowest, whole(0)),
         "device_lrs": each(_positive),
-        "records": row(whole(0), whole(0, 2**32 - 1)),
-        "data": optional(row(_three, _names)),
+        "data": row(_three, _names),
         "best": optional(row(whole(0), number)),
-    },
-    optional_names=("device_lrs", "data", "best"),
+    }
 )
 
 
@@ -176,14 +174,15 @@ def check_checkpoint(about: Any, arrays: Mapping[str, Any], memory: str) -> None
     whole(1)("settings.num_clients", num_clients)
     whole(1)("settings.num_rounds", num_rounds)
     text("settings.task", about["settings"].get("task"))
-    missing = [
-        name for name in ("sigma", "psi", "rounds_done", "embedded", "embeddings", "clients") if name not in arrays
-    ]
+    names = ("sigma", "psi", "rounds_done", "embedded", "embeddings", "clients", "records")
+    missing = [name for name in names if name not in arrays]
     if missing:
         raise DataError(f"expected an array {missing[0]}, found none")
     for name in arrays:
         if not isinstance(arrays[name], np.ndarray):
             raise DataError(f"{name}: expected an array, received {type(arrays[name]).__name__}")
+    if (records := arrays["records"]).dtype != np.uint8:
+        raise DataError(f"records: expected text, received {records.dtype} {list(records.shape)}")
     sigma, psi = arrays["sigma"], arrays["psi"]
     vector("sigma", sigma)
     vector("psi", psi)
@@ -196,16 +195,16 @@ def check_checkpoint(about: Any, arrays: Mapping[str, Any], memory: str) -> None
     gap = [f"{memory}{number}" for number in range(remembered) if f"{memory}{number}" not in arrays]
     if gap:
         raise DataError(f"expected an array {gap[0]}, found none")
-    if (about.get("best") is not None) != ("best" in arrays):
+    if (about["best"] is not None) != ("best" in arrays):
         raise DataError("best: expected its weights with its round and loss, found one of them only")
     done = arrays["rounds_done"]
     if done.shape != () or done.dtype.kind not in "iu":
         raise DataError(f"rounds_done: expected a whole number, received {done.dtype} {list(done.shape)}")
     whole(0, num_rounds)("rounds_done", int(done))
     _check_embeddings(arrays["embedded"], arrays["embeddings"], num_clients)
-    data, width = about.get("data"), arrays["embeddings"].shape[-1]
-    if data is not None and len(arrays["embedded"]) and width != len(data[1]):
-        raise DataError(f"embeddings: expected {len(data[1])} numbers per client, one per class, received {width}")
+    num_classes, width = len(about["data"][1]), arrays["embeddings"].shape[-1]
+    if len(arrays["embedded"]) and width != num_classes:
+        raise DataError(f"embeddings: expected {num_classes} numbers per client, one per class, received {width}")
     _check_clients(arrays["clients"], num_clients, len(sigma))
 
 
@@ -248,7 +247,7 @@ _SCORE = row(number, _share)
 
 
 def check_record(fields_of_round: Any, round_num: int, num_clients: int) -> None:
-    """Raises DataError unless this is what records.jsonl has of this round."""
+    """Raises DataError unless this is what a checkpoint has of this round."""
     client = whole(0, num_clients - 1)
     own = row(
         client,

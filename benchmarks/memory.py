@@ -63,6 +63,7 @@ def measure(num_clients: int, store: str, cohort: int, weights: int, num_rounds:
     from fedmatch_tf.federation import loop, server
     from fedmatch_tf.networks.params import Params
     from fedmatch_tf.runs import folders
+    from fedmatch_tf.runs.partition_folder import DataAbout
 
     with tempfile.TemporaryDirectory() as folder:
         config = make_config(
@@ -75,7 +76,8 @@ def measure(num_clients: int, store: str, cohort: int, weights: int, num_rounds:
             helper_interval=2,
         )
         start = server.initial_state(config, Params(np.zeros(weights, np.float32), np.zeros(weights, np.float32)))
-        with folders.create(replace(config, workers=1, threads_per_worker=1), start, "") as run:
+        data = DataAbout((32, 32, 3), tuple("0123456789"))
+        with folders.create(replace(config, workers=1, threads_per_worker=1), start, "", data) as run:
             for record, state in loop.run(config, start, MadeUp(), run.store):
                 run.add(record, state)
             known = len(run.state.embeddings)

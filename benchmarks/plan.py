@@ -31,6 +31,7 @@ def measure(num_clients: int, cohort: int, weights: int) -> dict[str, Any]:
     from fedmatch_tf.learners import schedule
     from fedmatch_tf.networks.params import Params
     from fedmatch_tf.runs import folders
+    from fedmatch_tf.runs.partition_folder import DataAbout
 
     with tempfile.TemporaryDirectory() as folder:
         config = make_config(
@@ -50,7 +51,7 @@ def measure(num_clients: int, cohort: int, weights: int) -> dict[str, Any]:
         start = server.initial_state(config, params)._replace(embeddings=known)
         parts, beside = measure_server(time.perf_counter)
         made_up = MadeUp()
-        with folders.create(config, start, "") as run:
+        with folders.create(config, start, "", DataAbout((32, 32, 3), tuple("0123456789"))) as run:
             for client in range(num_clients):
                 run.store.put(client, params)
             run.store.end_round(dict.fromkeys(range(num_clients), schedule.start(config.lr, config.lr_patience)))

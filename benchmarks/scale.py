@@ -20,6 +20,7 @@ from fedmatch_tf.federation import helpers, loop, server
 from fedmatch_tf.learners import schedule
 from fedmatch_tf.networks.params import Params
 from fedmatch_tf.runs import folders
+from fedmatch_tf.runs.partition_folder import DataAbout
 
 CLIENTS = (100, 1000, 10_000)
 COHORT = 20
@@ -42,7 +43,7 @@ def rounds(num_clients: int, folder: Path) -> Iterator[None]:
     rng = np.random.default_rng(0)
     known = {client: rng.random(10, np.float32) for client in range(num_clients)}
     start = server.initial_state(config, params)._replace(embeddings=known)
-    with folders.create(config, start, "") as run:
+    with folders.create(config, start, "", DataAbout((32, 32, 3), tuple("0123456789"))) as run:
         for client in range(num_clients):
             run.store.put(client, params)
         run.store.end_round(dict.fromkeys(range(num_clients), schedule.start(config.lr, config.lr_patience)))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import mmap
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
+
+import numpy as np
 
 
 def not_through_links(path: str, flags: int) -> int:
@@ -20,17 +21,16 @@ def not_through_links(path: str, flags: int) -> int:
 
 
 @contextmanager
-def replacing(path: Path, keep_as: Path | None = None, large: bool = False) -> Iterator[IO[bytes]]:
+def replacing(path: Path, keep_as: Path | None = None) -> Iterator[IO[bytes]]:
     """A file to write, which takes the path's place once all is written; after a failure nothing has changed.
 
     Args:
         keep_as: the name that the file gets which was there before.
-        large: megabytes go to the disk itself, not through the system's cache.
     """
     temporary = path.with_name(f".{path.name}.partial")
     try:
-        with Direct(temporary) if large else open(temporary, "wb", opener=not_through_links) as file:
-            yield cast("IO[bytes]", file)
+        with open(temporary, "wb", opener=not_through_links) as file:
+            yield file
         if keep_as is not None:
             with suppress(FileNotFoundError):
                 path.replace(keep_as)
@@ -40,57 +40,57 @@ def replacing(path: Path, keep_as: Path | None = None, large: bool = False) -> I
         raise
 
 
-class Direct:
-    """A file to write from its beginning to its end, past the system's cache where the file system lets us.
+def write_large(file: IO[bytes], *parts: Any) -> None:
+    """Writes these parts, bytes or arrays' data, as all of the file, past the system's cache.
 
     What is written to disk in every round and hardly read needs no cache: filling it takes the processors from the
     workers, on some machines for ten times as long as the disk takes.
     """
-
-    def __init__(self, path: Path) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        try:
-            self._descriptor = not_through_links(str(path), flags | DIRECT)
-        except OSError as error:
-            if error.errno != errno.EINVAL:
-                raise
-            self._descriptor = not_through_links(str(path), flags)
-        self._buffer = mmap.mmap(-1, _BUFFER)  # its address is a multiple of a page, as the disk wants it
-        self._filled = self._written = 0
-
-    def __enter__(self) -> Direct:
-        return self
-
-    def write(self, content: Any) -> None:
-        """Adds the content: bytes, or an array's data."""
-        left = memoryview(content).cast("B")
+    descriptor = file.fileno()
+    _past_cache(descriptor)
+    buffer, filled = memoryview(mmap.mmap(-1, _BUFFER)), 0  # at a multiple of a page, as the disk wants it
+    for part in parts:
+        left = memoryview(part).cast("B")
         while left:
-            part = left[: _BUFFER - self._filled]
-            self._buffer[self._filled : self._filled + len(part)] = part
-            self._filled, left = self._filled + len(part), left[len(part) :]
-            if self._filled == _BUFFER:
-                self._empty(_BUFFER)
+            piece = left[: _BUFFER - filled]
+            buffer[filled : filled + len(piece)] = piece
+            filled, left = filled + len(piece), left[len(piece) :]
+            if filled == _BUFFER:
+                _write(descriptor, buffer)
+                filled = 0
+    _write(descriptor, buffer[: _whole_pages(filled)])  # the end of the last page is cut off again
+    os.ftruncate(descriptor, sum(memoryview(part).nbytes for part in parts))
 
-    def _empty(self, num_bytes: int) -> None:
-        """Writes the buffer's beginning."""
-        with memoryview(self._buffer) as whole:
-            left = whole[:num_bytes]
-            while left:
-                done = os.write(self._descriptor, left)
-                left = left[done:]
-                if left and hasattr(fcntl, "F_SETFL"):  # an odd rest: the system can say why it is one without DIRECT
-                    flags = fcntl.fcntl(self._descriptor, fcntl.F_GETFL)
-                    fcntl.fcntl(self._descriptor, fcntl.F_SETFL, flags & ~DIRECT)
-        self._written, self._filled = self._written + num_bytes, 0
 
-    def __exit__(self, kind: Any, *_: Any) -> None:
-        try:
-            if kind is None and self._filled:
-                size = self._written + self._filled
-                self._empty(-(-self._filled // PAGE) * PAGE)  # whole pages, of which the last is cut off again
-                os.ftruncate(self._descriptor, size)
-        finally:
-            os.close(self._descriptor)
+def _write(descriptor: int, left: memoryview) -> None:
+    while left:
+        left = left[os.write(descriptor, left) :]
+        if left:
+            _past_cache(descriptor, False)  # an odd rest: only through the cache the system can say why it is one
+
+
+def read_large(file: IO[bytes]) -> np.ndarray:
+    """The file's content as uint8 [n], past the system's cache."""
+    descriptor = file.fileno()
+    _past_cache(descriptor)
+    size = os.fstat(descriptor).st_size
+    room = np.empty(size + 2 * PAGE, np.uint8)
+    begin, done = -room.ctypes.data % PAGE, 0
+    pages = room[begin : begin + _whole_pages(size)].data
+    while done < size and (count := os.preadv(descriptor, [pages[done:]], done)):
+        done += count
+    return room[begin : begin + min(done, size)]
+
+
+def _past_cache(descriptor: int, value: bool = True) -> None:
+    """From now on past the system's cache, or through it; always through it where the file system knows no other."""
+    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+    with suppress(OSError):
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | DIRECT if value else flags & ~DIRECT)
+
+
+def _whole_pages(size: int) -> int:
+    return -(-size // PAGE) * PAGE
 
 
 DIRECT: int = getattr(os, "O_DIRECT", 0)

@@ -114,7 +114,7 @@ class RoundRecord(NamedTuple):
     test_acc_sigma: Annotated[Optional[Share], "accuracy/sigma_only"]  # if the run asks for it
     test_acc_psi: Annotated[Optional[Share], "accuracy/psi_only"]
     labeled_acc: Optional[LabeledAcc]  # if it is measured; means over clients
-    actors: Optional[Actors]  # in records.jsonl alone
+    actors: Optional[Actors]  # in checkpoints alone
 
     def line(self) -> dict[str, Any]:
         """The round's object in rounds.jsonl."""

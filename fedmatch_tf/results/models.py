@@ -13,7 +13,7 @@ from fedmatch_tf.config import Config, ConfigError
 from fedmatch_tf.federation.scoring import PASS
 from fedmatch_tf.networks.params import Params
 from fedmatch_tf.runs import checkpoint, folders
-from fedmatch_tf.runs.partition_folder import DataAbout, data_about
+from fedmatch_tf.runs.partition_folder import DataAbout
 from fedmatch_tf.workers import own_code
 from fedmatch_tf.workers.environment import check_keras, check_precision, grow_memory
 
@@ -56,7 +56,7 @@ def read(run: Path, **changed: str | None) -> Trained:
     if found.state.rounds_done == 0:
         raise ConfigError(f"--run: expected a run with at least one round, received {folder}")
     best = None if found.state.best is None else found.state.best.theta
-    return Trained(config, found.state.params, found.data or data_about(config), found.partitions, best)
+    return Trained(config, found.state.params, found.data, found.partitions, best)
 
 
 def load(run: Path, parts: Parts = "theta", decomposed: bool = False, best: bool = False) -> Any:

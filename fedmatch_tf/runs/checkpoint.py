@@ -1,7 +1,7 @@
 """A run's state on disk. The newest checkpoint is `state.npz`, the one before it `previous.npz`.
 
-A checkpoint is one file that names others: the clients' files (store.py) and how much of `records.jsonl` belongs to it,
-each with a checksum. Those are written first and never changed, so a checkpoint is whole as soon as it has its name.
+A checkpoint is one file with a checksum of all of it, which names the clients' files (store.py) with a checksum each.
+Those are written first and never changed, so a checkpoint is whole as soon as it has its name.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import hashlib
 import io
 import json
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,17 +20,17 @@ import numpy as np
 
 from fedmatch_tf.algorithms.algorithm import Best, ServerState
 from fedmatch_tf.base import atomic, untrusted
-from fedmatch_tf.base.atomic import replacing
-from fedmatch_tf.base.errors import DataError
+from fedmatch_tf.base.atomic import replacing, write_large
+from fedmatch_tf.base.errors import DataError, short
 from fedmatch_tf.config import ConfigError
 from fedmatch_tf.learners.schedule import Plateau
 from fedmatch_tf.networks.params import Params
 from fedmatch_tf.runs import schema
 from fedmatch_tf.runs.partition_folder import DataAbout
-from fedmatch_tf.runs.records import Mark, read_records
-from fedmatch_tf.runs.store import DamagedFile, check_files, file_name
+from fedmatch_tf.runs.records import decode
+from fedmatch_tf.runs.store import Damaged, check_files, file_name
 
-STATE, PREVIOUS, DAMAGED, RECORDS = "state.npz", "previous.npz", "damaged.npz", "records.jsonl"
+STATE, PREVIOUS, DAMAGED = "state.npz", "previous.npz", "damaged.npz"
 CLIENTS, LOCK, START = "clients", "lock", "init.npz"
 MODEL, BEST_MODEL = "model.keras", "best.keras"
 MEMORY = "memory_"  # and a number: vectors that the algorithm remembers
@@ -45,14 +44,10 @@ class Checkpoint(NamedTuple):
     settings: Mapping[str, Any]  # of its Config
     versions: Mapping[str, str]  # of what it was made with
     partitions: str  # fingerprint of the data
+    data: DataAbout
     state: ServerState
     clients: np.ndarray  # FILES [clients]: their files
-    records: Mark
-    data: DataAbout | None = None  # None: of a version that did not record it
-
-
-class Damaged(ValueError):
-    """A checkpoint that can't be used; says why."""
+    records: bytes  # of all rounds, a line each: what logs are made from again when a run goes on
 
 
 def save_start(folder: Path, kernels: Sequence[np.ndarray]) -> None:
@@ -71,10 +66,9 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
         "settings": checkpoint.settings,
         "versions": checkpoint.versions,
         "partitions": checkpoint.partitions,
+        "data": checkpoint.data,
         "plateau": state.plateau,
         "device_lrs": state.device_lrs,
-        "records": checkpoint.records,
-        "data": checkpoint.data,
         "best": state.best and (state.best.round_num, state.best.valid_loss),
     }
     optional = {"psi": state.params.psi, "best": None if state.best is None else state.best.theta}
@@ -86,12 +80,13 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
         embedded=np.fromiter(state.embeddings, np.int64),
         embeddings=np.array(list(state.embeddings.values()), np.float32),
         clients=checkpoint.clients,
+        records=np.frombuffer(checkpoint.records, np.uint8),
         about=np.frombuffer(json.dumps(about).encode(), np.uint8),
         **{name: vector for name, vector in optional.items() if vector is not None},
         **{f"{MEMORY}{number}": vector for number, vector in enumerate(state.memory)},
     )
-    with replacing(folder / STATE, keep_as=folder / PREVIOUS, large=True) as file:
-        file.write(_sealed(archive))
+    with replacing(folder / STATE, keep_as=folder / PREVIOUS) as file:
+        write_large(file, _sealed(archive))
 
 
 def _sealed(archive: io.BytesIO) -> memoryview:
@@ -99,35 +94,29 @@ def _sealed(archive: io.BytesIO) -> memoryview:
     with zipfile.ZipFile(archive, "a") as file:
         file.comment = b"0" * SEAL
     content = archive.getbuffer()
-    content[-SEAL:] = hashlib.sha256(content[:-SEAL]).hexdigest().encode()
+    content[-SEAL:] = _seal(content)
     return content
 
 
-def _check_seal(content: bytes) -> bool:
-    """Whether it has a checksum, which those of version 0.4.0 and before don't; raises Damaged if that is wrong."""
-    given = content[-SEAL:]
-    is_seal = len(given) == SEAL and all(letter in b"0123456789abcdef" for letter in given)
-    if is_seal and hashlib.sha256(content[:-SEAL]).hexdigest().encode() != given:
-        raise Damaged("its content is not what was written (checksum)")
-    return is_seal
+def _seal(content: bytes | memoryview) -> bytes:
+    return hashlib.sha256(memoryview(content)[:-SEAL]).hexdigest().encode()
 
 
 def sync(folder: Path, checkpoint: Checkpoint, before: np.ndarray) -> None:
     """Waits until the newest checkpoint, this one, is on the disk itself; the clients' files `before` are already."""
     versions = checkpoint.clients["version"]
     new = [file_name(client, versions[client]) for client in np.flatnonzero(versions != before["version"])]
-    folders = (folder / CLIENTS, folder)
-    atomic.sync([*(folder / CLIENTS / name for name in new), folder / RECORDS, folder / STATE, *folders])
+    atomic.sync([*(folder / CLIENTS / name for name in new), folder / STATE, folder / CLIENTS, folder])
 
 
 def load(folder: Path) -> tuple[Checkpoint, str | None]:
     """(the newest whole checkpoint, what was wrong with a newer one). Changes nothing."""
-    return _newest(folder, _read)
+    return _newest(folder, _with_clients)
 
 
 def load_model(folder: Path) -> Checkpoint:
     """The newest checkpoint whose global model can be read; the files that it names may be gone."""
-    return _newest(folder, _parse)[0]
+    return _newest(folder, _read)[0]
 
 
 def _newest(folder: Path, read: Callable[[Path], Checkpoint]) -> tuple[Checkpoint, str | None]:
@@ -136,12 +125,11 @@ def _newest(folder: Path, read: Callable[[Path], Checkpoint]) -> tuple[Checkpoin
     except Damaged as damage:
         problem = str(damage)
     try:
-        previous = read(folder / PREVIOUS)
+        return read(folder / PREVIOUS), problem
     except Damaged as damage:
         raise DataError(
             f"{folder}: expected a whole checkpoint, found none: {problem}; {damage}. The run has to be done anew"
         ) from damage
-    return previous, problem
 
 
 def drop_newest(folder: Path) -> None:
@@ -151,66 +139,51 @@ def drop_newest(folder: Path) -> None:
     (folder / PREVIOUS).replace(folder / STATE)
 
 
-def _read(path: Path) -> Checkpoint:
+def _with_clients(path: Path) -> Checkpoint:
     """The checkpoint, with every file that it names verified."""
-    checkpoint = _parse(path)
-    try:
-        check_files(path.parent / CLIENTS, checkpoint.clients, sum(map(len, checkpoint.state.params.parts)))
-        content = _content_of_records(path.parent / RECORDS, checkpoint.records)
-    except (OSError, DataError, DamagedFile) as error:
-        raise Damaged(f"{path}: {error}") from error
-    try:
-        read_records(content, checkpoint.state.rounds_done, len(checkpoint.clients))
-    except DataError as error:
-        raise DataError(f"{path.parent / RECORDS}: {error}. It was edited, and can't be used") from error
+    checkpoint = _read(path)
+    check_files(path.parent / CLIENTS, checkpoint.clients, sum(map(len, checkpoint.state.params.parts)))
     return checkpoint
 
 
-def _parse(path: Path) -> Checkpoint:
+def _read(path: Path) -> Checkpoint:
     """The checkpoint's own content; nothing of it is parsed before its checksum is found right."""
-    is_sealed = False
     try:
         content = untrusted.read_bytes(path)
-        is_sealed = _check_seal(content)
+    except (OSError, DataError) as error:
+        raise Damaged(str(error)) from error
+    if content[-SEAL:] != _seal(content):
+        raise Damaged(f"{path}: its content is not what was written (checksum)")
+    try:
         arrays, _ = untrusted.arrays_of(io.BytesIO(content), len(content))  # nothing in it is packed
         about = json.loads(arrays["about"].tobytes())
-        if about["format"] != FORMAT:
-            raise ConfigError(f"{path} is of another version of this program")
-    except (ConfigError, MemoryError):
+        if about["format"] == FORMAT:
+            return _checked(about, arrays)
+    except MemoryError:
         raise
-    except Exception as error:  # what NumPy and zipfile raise for a damaged file is without end
-        if is_sealed:  # no accident: its checksum is right
-            raise DataError(f"{path}: {type(error).__name__}: {error}. It was edited, and can't be used") from error
-        raise Damaged(f"{path}: {error}") from error
-    try:
-        return _from_checked(schema.read_about(about, arrays, MEMORY), arrays)
-    except DataError as error:  # no accident: its checksum is right
-        raise DataError(f"{path}: {error}. It was edited, and can't be used") from error
+    except Exception as error:  # no accident: its checksum is right. What NumPy and zipfile raise is without end
+        what = str(error) if isinstance(error, DataError) else f"{type(error).__name__}: {error}"
+        raise DataError(f"{path}: {what}. It was edited, and can't be used") from error
+    found = short(about["format"])
+    raise ConfigError(f"{path}: expected a checkpoint of format {FORMAT}, received {found}: of another version")
 
 
-def _from_checked(about: schema.About, arrays: Mapping[str, np.ndarray]) -> Checkpoint:
-    """The checkpoint of a content that was checked field by field."""
-    embeddings = dict(zip(arrays["embedded"].tolist(), arrays["embeddings"]))
-    memory = tuple(arrays[f"{MEMORY}{number}"] for number in range(sum(name.startswith(MEMORY) for name in arrays)))
+def _checked(content: Any, arrays: Mapping[str, np.ndarray]) -> Checkpoint:
+    """The checkpoint of this content; DataError says which field can't be one's."""
+    about = schema.read_about(content, arrays, MEMORY)
+    rounds_done, clients, records = int(arrays["rounds_done"]), arrays["clients"], arrays["records"].tobytes()
+    decode(records, rounds_done, len(clients))
     state = ServerState(
-        int(arrays["rounds_done"]),
+        rounds_done,
         Params(arrays["sigma"], arrays.get("psi")),
         Plateau(*about.plateau),
-        embeddings,
+        dict(zip(arrays["embedded"].tolist(), arrays["embeddings"])),
         about.device_lrs,
         None if about.best is None else Best(*about.best, arrays["best"]),
-        memory,
+        tuple(arrays[f"{MEMORY}{number}"] for number in range(sum(name.startswith(MEMORY) for name in arrays))),
     )
-    data = None if about.data is None else DataAbout(*about.data)
-    mark = Mark(*about.records)
-    return Checkpoint(about.settings, about.versions, about.partitions, state, arrays["clients"], mark, data)
-
-
-def _content_of_records(path: Path, mark: Mark) -> bytes:
-    content = untrusted.read_beginning(path, min(mark.num_bytes, path.stat().st_size))
-    if len(content) != mark.num_bytes or zlib.crc32(content) != mark.crc:
-        raise Damaged(f"{path}: its first {mark.num_bytes} bytes are not what was written")
-    return content
+    data = DataAbout(*about.data)
+    return Checkpoint(about.settings, about.versions, about.partitions, data, state, clients, records)
 
 
 @contextmanager

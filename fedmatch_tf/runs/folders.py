@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from fedmatch_tf.algorithms.algorithm import ServerState
-from fedmatch_tf.base import untrusted
 from fedmatch_tf.base.errors import DataError, shortened
 from fedmatch_tf.base.program import program
 from fedmatch_tf.config import Config, ConfigError
@@ -25,10 +24,10 @@ from fedmatch_tf.config.resume import continued, missing_settings, recorded_conf
 from fedmatch_tf.federation.records import RoundRecord
 from fedmatch_tf.federation.store import Store
 from fedmatch_tf.runs import checkpoint
-from fedmatch_tf.runs.checkpoint import CLIENTS, RECORDS, Checkpoint
+from fedmatch_tf.runs.checkpoint import CLIENTS, Checkpoint
 from fedmatch_tf.runs.original_logs import OriginalLogs
 from fedmatch_tf.runs.partition_folder import DataAbout
-from fedmatch_tf.runs.records import CurveFile, Mark, RecordFile, RoundLog, Sink, read_records, versions
+from fedmatch_tf.runs.records import CurveFile, RoundLog, Sink, decode, encode, versions
 from fedmatch_tf.runs.store import ClientStore, no_files
 from fedmatch_tf.runs.tensorboard import ScalarLog
 from fedmatch_tf.workers.choose import decide
@@ -59,8 +58,8 @@ class Run:
         self._check_pts, self._lock, self._recorded = check_pts, lock, recorded or config
         self._saved_round, self._settings = start.state.rounds_done, start.settings
         self._saved = start
-        content = untrusted.read_beginning(check_pts / RECORDS, start.records.num_bytes)
-        self.past = read_records(content, start.state.rounds_done, config.num_clients)  # rounds of earlier sittings
+        self._records = start.records
+        self.past = decode(start.records, start.state.rounds_done, config.num_clients)  # rounds of earlier sittings
         self.sinks: list[Sink] = []  # what is written into its folder of logs
         self._newest_is_damaged = newest_is_damaged
         self._thread = ThreadPoolExecutor(1)  # writes beside the simulation, one thing after the other
@@ -78,7 +77,6 @@ class Run:
         if self._newest_is_damaged:
             checkpoint.drop_newest(check_pts)
         folder.mkdir(parents=True, exist_ok=True)
-        self._records = RecordFile(check_pts / RECORDS, self._saved.records)
         in_memory = not _on_disk(self.config, self.state)
         self._store = ClientStore(check_pts / CLIENTS, self._saved.clients, self._thread.submit, in_memory)
         self.sinks += [
@@ -126,7 +124,7 @@ class Run:
     def add(self, record: RoundRecord, state: ServerState) -> None:
         """Takes in a round: its record, and a checkpoint if one is due."""
         self.state = state
-        self._records.add(record)
+        self._records += encode(record)
         if state.rounds_done % self.config.checkpoint_every == 0 or state.rounds_done == self.config.num_rounds:
             self.save()
 
@@ -141,10 +139,10 @@ class Run:
             self._settings,
             versions(),
             self.partitions,
+            self.data,
             self.state,
             self._store.files(),
-            self._records.mark,
-            self.data,
+            self._records,
         )
         self._writing.result()  # what failed in the last one is raised here
         self._writing = self._thread.submit(self._write_checkpoint, point)
@@ -177,25 +175,24 @@ def create(
     config: Config,
     state: ServerState,
     partitions: str,
+    data: DataAbout,
     kernels: Sequence[np.ndarray] = (),
-    data: DataAbout | None = None,
 ) -> Run:
     """A new run, named by the time. It can be resumed as soon as its folder is there.
 
     Args:
         partitions: their fingerprint.
-        kernels: what it starts from, to be kept for others to start there.
         data: what the trained model must know of them.
+        kernels: what it starts from, to be kept for others to start there.
     """
     folder, check_pts = _new_folders(Path(config.output_path), f"{config.model}-{config.task}")
     lock = ExitStack()
     try:
         lock.enter_context(checkpoint.locked(check_pts))
-        (check_pts / RECORDS).touch()
         if kernels:
             checkpoint.save_start(check_pts, kernels)
         clients = no_files(config.num_clients)
-        start = Checkpoint(asdict(config), versions(), partitions, state, clients, Mark(0, 0), data)
+        start = Checkpoint(asdict(config), versions(), partitions, data, state, clients, b"")
         checkpoint.save(check_pts, start)
         folder.mkdir(parents=True)
         run = Run(folder, check_pts, config, start, lock)

@@ -54,7 +54,7 @@ class OriginalLogs(Sink):
             write_text(self._folder / f"client-{client}.txt", json.dumps(self._clients[client]))
 
     def _collect(self, record: RoundRecord) -> None:
-        assert record.actors is not None, "records.jsonl has them"
+        assert record.actors is not None, "checkpoints have them"
         _append(self._server, record, _COSTS, record.actors.server)
         self._server["scores"]["aggr_acc"].append(record.test_acc)
         self._server["scores"]["aggr_lss"].append(record.test_loss)

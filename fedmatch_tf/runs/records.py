@@ -1,4 +1,4 @@
-"""A run's records on disk: config.json, rounds.jsonl, and records.jsonl, from which all logs can be made again."""
+"""A run's records: config.json, rounds.jsonl, and the checkpoint's, from which all logs can be made again."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ import functools
 import json
 import platform
 import sys
-import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from fedmatch_tf.base.atomic import not_through_links, write_text
 from fedmatch_tf.base.errors import DataError
@@ -41,34 +40,16 @@ class Sink:
         self.close(failed=kind is not None)
 
 
-class Mark(NamedTuple):
-    """How much of a file of records is meant, and the checksum of that."""
-
-    num_bytes: int
-    crc: int
+def encode(record: RoundRecord) -> bytes:
+    """The record as a line of what a checkpoint has of them."""
+    return json.dumps(plain(record)).encode() + b"\n"
 
 
-class RecordFile:
-    """Every round's full record, a line each: what logs are made from again when a run goes on."""
-
-    def __init__(self, path: Path, mark: Mark) -> None:
-        """What lies behind the mark is cut off: rounds that no checkpoint knows of."""
-        self._path, self.mark = path, mark
-        with open(path, "ab", opener=not_through_links) as file:
-            file.truncate(mark.num_bytes)
-
-    def add(self, record: RoundRecord) -> None:
-        """Writes the record behind the mark and moves the mark."""
-        line = json.dumps(plain(record)).encode() + b"\n"
-        append(self._path, line, self.mark.num_bytes)
-        self.mark = Mark(self.mark.num_bytes + len(line), zlib.crc32(line, self.mark.crc))
-
-
-def read_records(content: bytes, num_rounds: int, num_clients: int) -> list[RoundRecord]:
-    """The records of so many rounds, which are this file's content; raises DataError if they are not."""
+def decode(content: bytes, num_rounds: int, num_clients: int) -> list[RoundRecord]:
+    """The records of so many rounds that a checkpoint has; raises DataError if they are not that."""
     lines = content.splitlines()
     if len(lines) != num_rounds:
-        raise DataError(f"expected {num_rounds} rounds, received {len(lines)} lines")
+        raise DataError(f"records: expected {num_rounds} rounds, received {len(lines)} lines")
     return [_record(line, number, num_clients) for number, line in enumerate(lines)]
 
 
@@ -76,7 +57,7 @@ def _record(line: bytes, number: int, num_clients: int) -> RoundRecord:
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"line {number + 1}: expected JSON ({str(error)[:100]})") from error
+        raise DataError(f"records: line {number + 1}: expected JSON ({str(error)[:100]})") from error
     return read_round(fields, number, num_clients)
 
 

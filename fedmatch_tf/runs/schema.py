@@ -32,8 +32,7 @@ class About(NamedTuple):
     partitions: str
     plateau: tuple[Positive, Lowest, Whole]
     device_lrs: tuple[Positive, ...]
-    records: tuple[Whole, Whole]
-    data: Optional[tuple[tuple[Side, Side, Side], tuple[str, ...]]]
+    data: tuple[tuple[Side, Side, Side], tuple[str, ...]]
     best: Optional[tuple[Whole, Number]]
 
 
@@ -59,12 +58,15 @@ def read_about(content: Any, arrays: Mapping[str, Any], memory: str) -> About:
     kinds = {"num_clients": whole(1, 2**53), "num_rounds": whole(1, 2**53), "task": str}
     settings = [read(kind, f"settings.{name}", about.settings.get(name)) for name, kind in kinds.items()]
     num_clients, num_rounds, _ = settings
-    missing = [name for name in ("sigma", "rounds_done", "embedded", "embeddings", "clients") if name not in arrays]
+    names = ("sigma", "rounds_done", "embedded", "embeddings", "clients", "records")
+    missing = [name for name in names if name not in arrays]
     if missing:
         raise DataError(f"expected an array {missing[0]}, found none")
     for name in arrays:
         if not isinstance(arrays[name], np.ndarray):
             raise DataError(f"{name}: expected an array, received {type(arrays[name]).__name__}")
+    if (records := arrays["records"]).dtype != np.uint8:
+        raise DataError(f"records: expected text, received {records.dtype} {list(records.shape)}")
     sigma = arrays["sigma"]
     vector("sigma", sigma)
     for name in arrays:
@@ -83,12 +85,11 @@ def read_about(content: Any, arrays: Mapping[str, Any], memory: str) -> About:
         raise DataError(f"rounds_done: expected a whole number, received {done.dtype} {list(done.shape)}")
     read(whole(0, num_rounds), "rounds_done", int(done))
     _check_embeddings(arrays["embedded"], arrays["embeddings"], num_clients)
-    if about.data is not None:
-        num_classes, width = len(about.data[1]), arrays["embeddings"].shape[-1]
-        if num_classes < 2:
-            raise DataError(f"about.data[1]: expected at least two classes, received {num_classes}")
-        if len(arrays["embedded"]) and width != num_classes:
-            raise DataError(f"embeddings: expected {num_classes} numbers per client, one per class, received {width}")
+    num_classes, width = len(about.data[1]), arrays["embeddings"].shape[-1]
+    if num_classes < 2:
+        raise DataError(f"about.data[1]: expected at least two classes, received {num_classes}")
+    if len(arrays["embedded"]) and width != num_classes:
+        raise DataError(f"embeddings: expected {num_classes} numbers per client, one per class, received {width}")
     _check_clients(arrays["clients"], num_clients, len(sigma))
     return about
 

@@ -84,7 +84,7 @@ def train(config: Config, watch: Watch, worker: MakeWorker = make_worker) -> Pat
             (start,) = backend.map([InitTask()])
         state = server.initial_state(config, start.params)
         partitions = fingerprint(config.partition_folder)
-        run = stack.enter_context(folders.create(config, state, partitions, start.kernels, data_about(config)))
+        run = stack.enter_context(folders.create(config, state, partitions, data_about(config), start.kernels))
         _train_rounds(run, backend, display, watch.on_round)
     return run.folder
 
@@ -101,7 +101,6 @@ def resume(folder: Path, given: Mapping[str, Any], watch: Watch, worker: MakeWor
             check_backend(config)
             check_installed(config)
             _check_partitions(run, watch.progress)
-            run.data = run.data or data_about(config)
             backend = stack.enter_context(open_backend(config, display.warn, worker))
             list(backend.map([CheckTask(run.state.params)]))  # before anything of the run is changed
             run.begin()
@@ -208,8 +207,8 @@ def _write_results(run: Run, backend: Backend) -> None:
     if not run.config.has_global_model:
         return
     (matrix,) = backend.map([ConfusionTask(run.state.params)])
-    names = run.data.class_names if run.data else [str(number) for number in range(len(matrix))]
-    write_text(run.folder / CONFUSION, json.dumps({"class_names": list(names), "matrix": matrix.tolist()}))
+    names = list(run.data.class_names)
+    write_text(run.folder / CONFUSION, json.dumps({"class_names": names, "matrix": matrix.tolist()}))
     models = {checkpoint.MODEL: run.state.params.theta(run.config.l1_thres)}
     if run.state.best is not None:
         models[checkpoint.BEST_MODEL] = run.state.best.theta

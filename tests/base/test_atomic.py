@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedmatch_tf.base import atomic
-from fedmatch_tf.base.atomic import replacing
+from fedmatch_tf.base.atomic import read_large, replacing, write_large
 
 SMALL = 2 * atomic.PAGE  # of the buffer, so that it fills up
 
@@ -29,29 +29,30 @@ def test_a_large_file_has_what_was_written_in_whatever_pieces(
         patch.setattr(atomic, "_BUFFER", SMALL)
         if not direct:
             patch.setattr(atomic, "DIRECT", 0)
-        with replacing(path, large=True) as file:
-            for piece in pieces:
-                file.write(piece)
-    assert path.read_bytes() == b"".join(pieces)
+        with replacing(path) as file:
+            write_large(file, *pieces)
+        with path.open("rb") as file:
+            assert read_large(file).tobytes() == path.read_bytes() == b"".join(pieces)
     assert [found.name for found in path.parent.iterdir()] == ["file"]
 
 
 def test_a_file_system_that_has_no_way_past_its_cache_is_written_through_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened, usual = [], os.open
+    asked, usual = [], fcntl.fcntl
 
-    def refusing(path: Any, flags: int, *mode: int) -> int:
-        opened.append(bool(flags & atomic.DIRECT))
-        if flags & atomic.DIRECT:
+    def refusing(descriptor: int, what: int, flags: int = 0) -> int:
+        if what == fcntl.F_SETFL:
+            asked.append(flags & atomic.DIRECT)
             raise OSError(errno.EINVAL, "Invalid argument")
-        return usual(path, flags, *mode)
+        return usual(descriptor, what, flags)
 
-    monkeypatch.setattr(os, "open", refusing)
-    with replacing(tmp_path / "file", large=True) as file:
-        file.write(b"abc" * 5000)
-    assert (tmp_path / "file").read_bytes() == b"abc" * 5000
-    assert opened == ([True, False] if atomic.DIRECT else [False])
+    monkeypatch.setattr(fcntl, "fcntl", refusing)
+    with replacing(tmp_path / "file") as file:
+        write_large(file, b"abc" * 5000)
+    with (tmp_path / "file").open("rb") as file:
+        assert read_large(file).tobytes() == (tmp_path / "file").read_bytes() == b"abc" * 5000
+    assert asked == [atomic.DIRECT] * 2
 
 
 def test_a_write_that_stops_short_goes_on_and_ends_with_the_systems_own_reason(
@@ -69,17 +70,17 @@ def test_a_write_that_stops_short_goes_on_and_ends_with_the_systems_own_reason(
 
     monkeypatch.setattr(os, "write", short)
     content = os.urandom(9000)
-    with replacing(tmp_path / "whole", large=True) as file:
-        file.write(content)
+    with replacing(tmp_path / "whole") as file:
+        write_large(file, content)
     assert (tmp_path / "whole").read_bytes() == content
-    with pytest.raises(OSError, match="No space left on device"), replacing(tmp_path / "full", large=True) as file:
-        file.write(content)
+    with pytest.raises(OSError, match="No space left on device"), replacing(tmp_path / "full") as file:
+        write_large(file, content)
     assert [path.name for path in tmp_path.iterdir()] == ["whole"]
 
 
 def test_a_large_file_is_not_written_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "others").touch()
     (tmp_path / ".file.partial").symlink_to(tmp_path / "others")
-    with pytest.raises(OSError, match="symbolic links"), replacing(tmp_path / "file", large=True) as file:
-        file.write(b"x")
+    with pytest.raises(OSError, match="symbolic links"), replacing(tmp_path / "file") as file:
+        write_large(file, b"x")
     assert (tmp_path / "others").read_bytes() == b""

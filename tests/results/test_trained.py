@@ -306,21 +306,6 @@ def test_other_partitions_than_the_runs_are_refused_and_moved_ones_found(made: M
     assert_refused(refused, "expected the partitions that the run began with")
 
 
-def test_a_checkpoint_of_an_earlier_version_is_loaded(made: Made, tmp_path: Path) -> None:
-    """Version 0.4.0 recorded neither the data's shape nor a best model."""
-    shutil.copytree(made.cwd / "outputs", tmp_path / "outputs")
-    path = tmp_path / "outputs" / "check_pts" / made.run.name / "state.npz"
-    with np.load(path) as file:
-        arrays = {name: file[name] for name in file.files if name != "best"}
-    about = json.loads(arrays["about"].tobytes())
-    assert about["data"][1] == list(CLASSES)
-    del about["data"], about["best"]
-    np.savez(path, **{**arrays, "about": np.frombuffer(json.dumps(about).encode(), np.uint8)})
-    old, new = (fm.load_model(folder / "outputs" / "logs" / made.run.name) for folder in (tmp_path, made.cwd))
-    for one, other in zip(old.get_weights(), new.get_weights()):
-        np.testing.assert_array_equal(one, other)
-
-
 def test_fashion_mnist_pictures_get_the_frame_that_training_gave_them(tmp_path: Path) -> None:
     from fedmatch_tf.data.sources import read_image_like, read_labelled
 

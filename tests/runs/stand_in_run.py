@@ -67,7 +67,8 @@ def content(folder: Path) -> dict[str, Any]:
         found[path.name] = {key: value for key, value in log.items() if key != "options"}
     found["rounds"] = [{**json.loads(line), "seconds": 0} for line in (folder / "rounds.jsonl").open()]
     with np.load(check_pts / "state.npz") as state:
-        found.update({name: state[name].tolist() for name in state.files if name not in ("about", "clients")})
+        others = ("about", "clients", "records")  # records have times; what else is in them is in the logs
+        found.update({name: state[name].tolist() for name in state.files if name not in others})
         clients = state["clients"].tolist()
         about = json.loads(state["about"].tobytes())
     found.update({name: about[name] for name in ("plateau", "best")})

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
 import zipfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,16 +13,17 @@ import numpy as np
 import pytest
 
 from fedmatch_tf.algorithms.algorithm import Best, ServerState
+from fedmatch_tf.base import atomic
 from fedmatch_tf.base.errors import DataError
 from fedmatch_tf.federation.records import RoundRecord
 from fedmatch_tf.federation.store import Held
 from fedmatch_tf.learners import schedule
 from fedmatch_tf.networks.params import Params
 from fedmatch_tf.runs import checkpoint
-from fedmatch_tf.runs.checkpoint import Checkpoint, Damaged
+from fedmatch_tf.runs.checkpoint import Checkpoint
 from fedmatch_tf.runs.partition_folder import DataAbout
-from fedmatch_tf.runs.records import Mark, RecordFile
-from fedmatch_tf.runs.store import ClientStore, DamagedFile, check_files, no_files
+from fedmatch_tf.runs.records import encode
+from fedmatch_tf.runs.store import ClientStore, Damaged, check_files, no_files
 from tests.results.made_up_runs import record
 from tests.runs.test_store import at_once, one_round
 
@@ -49,18 +48,15 @@ def round_of(number: int) -> RoundRecord:
 
 def saved(folder: Path) -> np.ndarray:
     """Two checkpoints of a tiny run, after one and after two rounds; the clients' table of the newest."""
-    (folder / "records.jsonl").touch()
-    records = RecordFile(folder / "records.jsonl", Mark(0, 0))
-    store = ClientStore(folder / "clients", no_files(2), at_once)
+    store, records = ClientStore(folder / "clients", no_files(2), at_once), b""
     for done in (1, 2):
         one_round(store, {0: Held(PARAMS, schedule.start(0.1, 5))})
         best = Best(0, 0.5, vector(9, 9, 9))
         state = ServerState(done, PARAMS, schedule.start(0.1, 5), {0: vector(0.25, 0.75)}, (0.1,), best, (vector(7),))
         about = DataAbout((8, 8, 3), ("cat", "dog"))
         files = store.files()
-        records.add(round_of(done - 1))
-        start = Checkpoint(SETTINGS, {"numpy": "1"}, "f" * 64, state, files, records.mark, about)
-        checkpoint.save(folder, start)
+        records += encode(round_of(done - 1))
+        checkpoint.save(folder, Checkpoint(SETTINGS, {"numpy": "1"}, "f" * 64, about, state, files, records))
         if done == 1:
             store.keep(files)
     return store.files()
@@ -85,6 +81,7 @@ def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
     assert (*found.state.best[:2], found.state.best.theta.tolist()) == (0, 0.5, [9, 9, 9])
     assert (found.state.device_lrs, found.state.memory[0].tolist()) == ((0.1,), [7])
     assert found.data == ((8, 8, 3), ("cat", "dog"))
+    assert found.records == encode(round_of(0)) + encode(round_of(1))
     with np.load(tmp_path / "state.npz") as file:  # and NumPy reads it, as the interface says
         assert file["sigma"].tolist() == [1, 2, 3]
 
@@ -96,43 +93,40 @@ def flipped(content: bytes, number: int) -> bytes:
     return bytes(damaged)
 
 
-def test_every_flipped_bit_is_found_before_anything_is_parsed(tmp_path: Path) -> None:
-    saved(tmp_path)
-    whole = (tmp_path / "state.npz").read_bytes()
-    checkpoint._check_seal(whole)
-    for number in range(8 * (len(whole) - checkpoint.SEAL)):
-        with pytest.raises(Damaged, match="checksum"):
-            checkpoint._check_seal(flipped(whole, number))
-
-
-def test_a_flipped_bit_or_a_missing_end_falls_back_to_the_checkpoint_before(tmp_path: Path) -> None:
+def test_a_flipped_bit_or_a_missing_end_falls_back_to_the_checkpoint_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     saved(tmp_path)
     path = tmp_path / "state.npz"
     whole = path.read_bytes()
-    end = len(whole) - checkpoint.SEAL
-    damaged = [flipped(whole, number) for number in range(0, 8 * end, 101)]
-    for content in (*damaged, *(whole[:length] for length in range(0, end, 41))):
+    for number in range(8 * len(whole)):
+        assert checkpoint._seal(flipped(whole, number)) != flipped(whole, number)[-checkpoint.SEAL :]
+    monkeypatch.setattr("json.loads", lambda text: pytest.fail("damage is parsed"))
+    damaged = [flipped(whole, number) for number in range(0, 8 * len(whole), 101)]
+    for content in (*damaged, *(whole[:length] for length in range(0, len(whole), 41))):
         path.write_bytes(content)
-        found, problem = checkpoint.load(tmp_path)
-        assert (found.state.rounds_done, problem is None) == (1, False)
-    for number in range(8 * end, 8 * len(whole), 7):  # of the checksum: whatever it becomes, all the rest is whole
-        path.write_bytes(flipped(whole, number))
-        assert checkpoint.load(tmp_path)[0].state.params.sigma.tolist() == [1, 2, 3]
+        with pytest.raises(Damaged, match="checksum"):
+            checkpoint._read(path)
+    monkeypatch.undo()
+    found, problem = checkpoint.load(tmp_path)
+    assert (found.state.rounds_done, problem) == (1, f"{path}: its content is not what was written (checksum)")
 
 
-def test_every_flipped_bit_of_a_clients_file_is_found(tmp_path: Path) -> None:
+def test_every_flipped_bit_of_a_clients_file_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = saved(tmp_path)
+    monkeypatch.setattr(atomic, "DIRECT", 0)  # so as not to wait for the disk a thousand times
     path = tmp_path / "clients" / "0-2.npy"
     whole = path.read_bytes()
     check_files(path.parent, files, 5)
     assert np.load(path).tolist() == [1, 2, 3, 4, 5]
     for number in range(8 * len(whole)):
+        path.unlink()  # a file that is written over may have to wait for the disk
         path.write_bytes(flipped(whole, number))
-        with pytest.raises(DamagedFile, match="not what was written"):
+        with pytest.raises(Damaged, match="not what was written"):
             check_files(path.parent, files, 5)
     for content in (whole[:-1], whole[:-4], whole + b"0000", b""):
         path.write_bytes(content)
-        with pytest.raises(DamagedFile):
+        with pytest.raises(Damaged):
             check_files(path.parent, files, 5)
 
 
@@ -194,7 +188,7 @@ EDITS = [
     ("plateau", [NAN, 1.0, 5], r"about.plateau\[0\]: expected a number of 0 or greater, received nan"),
     ("plateau", [0.1, 1.0, 2.5], r"about.plateau\[2\]: expected a whole number"),
     ("device_lrs", [0.1, None], r"about.device_lrs\[1\]: expected a finite number, received None"),
-    ("records", [-1, 0], r"about.records\[0\]: expected a whole number"),
+    ("data", None, "about: expected data, found no such field"),
     ("data", [[8, 8, 3], [1, 2]], r"about.data\[1\]\[0\]: expected a text, received 1"),
     ("data", [[8], ["a", "b"]], r"about.data\[0\]: expected a list of 3"),
     ("data", [[8, 8, 3], ["a"]], r"about.data\[1\]: expected at least two classes"),
@@ -215,7 +209,9 @@ EDITS = [
     ("arrays.rounds_done", np.array(-1), "rounds_done: expected a whole number from 0 to 3, received -1"),
     ("arrays.rounds_done", np.array(99), "rounds_done: expected a whole number from 0 to 3, received 99"),
     ("arrays.rounds_done", np.array(np.inf), "rounds_done: expected a whole number, received float64"),
-    ("arrays.rounds_done", np.array(1), r"records.jsonl: expected 1 rounds, received 2 lines"),
+    ("arrays.rounds_done", np.array(1), r"records: expected 1 rounds, received 2 lines"),
+    ("arrays.records", np.frombuffer(b"no json\n" * 2, np.uint8), "records: line 1: expected JSON"),
+    ("arrays.records", np.zeros(3, np.float32), r"records: expected text, received float32 \[3\]"),
     ("arrays.embedded", np.array([7]), "embedded: expected a whole number from 0 to 1, received 7"),
     ("arrays.embedded", np.array(["a"]), "embedded: expected different numbers of clients"),
     ("arrays.embeddings", np.zeros((2, 2), np.float32), "embeddings: expected 1 rows"),
@@ -266,21 +262,14 @@ def test_edited_records_with_a_right_checksum_are_refused(
     place: tuple[Any, ...], value: Any, message: str, tmp_path: Path
 ) -> None:
     saved(tmp_path)
-    path = tmp_path / "records.jsonl"
-    first, second = path.read_bytes().splitlines()
-    fields = json.loads(first)
+    fields = json.loads(encode(round_of(0)))
     target: Any = fields
     for step in place[:-1]:
         target = target[step]
     target[place[-1]] = value
-    content = json.dumps(fields).encode() + b"\n" + second + b"\n"
-    path.write_bytes(content)
-    rewrite(tmp_path / "state.npz", put("records", [len(content), zlib.crc32(content)]))
+    content = json.dumps(fields).encode() + b"\n" + encode(round_of(1))
+    rewrite(tmp_path / "state.npz", put("arrays.records", np.frombuffer(content, np.uint8)))
     with pytest.raises(DataError, match=message):
-        checkpoint.load(tmp_path)
-    path.write_bytes(b"no json\n" + second + b"\n")
-    rewrite(tmp_path / "state.npz", put("records", [len(path.read_bytes()), zlib.crc32(path.read_bytes())]))
-    with pytest.raises(DataError, match="line 1: expected JSON"):
         checkpoint.load(tmp_path)
 
 
@@ -296,28 +285,17 @@ def test_what_is_sealed_and_no_table_was_edited(content: bytes, tmp_path: Path) 
         checkpoint.load(tmp_path)
 
 
-def test_an_archive_that_unpacks_to_more_than_it_is_or_holds_no_arrays_is_no_checkpoint(tmp_path: Path) -> None:
-    def replaced(**how: Any) -> None:
-        saved(tmp_path)
-        path, packed = tmp_path / "state.npz", io.BytesIO()
-        with zipfile.ZipFile(path) as old, zipfile.ZipFile(packed, "w", **how) as new:
-            for member in old.namelist():
-                new.writestr("rounds_done" if member == "rounds_done.npy" and not how else member, old.read(member))
-            if how:
-                content = io.BytesIO()
-                np.save(content, np.zeros(10**6, np.float32))
-                new.writestr("large.npy", content.getvalue())
-        path.write_bytes(packed.getvalue())
-
-    replaced(compression=zipfile.ZIP_DEFLATED)
-    found, problem = checkpoint.load(tmp_path)
-    assert found.state.rounds_done == 1
-    assert "its arrays: expected at most" in str(problem)
-    shutil.rmtree(tmp_path / "clients")
-    replaced()
-    found, problem = checkpoint.load(tmp_path)
-    assert found.state.rounds_done == 1
-    assert "expected arrays, each once, received" in str(problem)
+@pytest.mark.parametrize("what", ["unpacks to more than it is", "holds no array"])
+def test_a_sealed_archive_that_no_checkpoint_can_be_was_edited(what: str, tmp_path: Path) -> None:
+    saved(tmp_path)
+    packed, content = io.BytesIO(), io.BytesIO()
+    np.save(content, np.zeros(10**6, np.float32))
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("large.npy" if what == "unpacks to more than it is" else "large", content.getvalue())
+    (tmp_path / "state.npz").write_bytes(checkpoint._sealed(packed))
+    message = "its arrays: expected at most" if what == "unpacks to more than it is" else "expected arrays, each once"
+    with pytest.raises(DataError, match=f"{message}.*It was edited"):
+        checkpoint.load(tmp_path)
 
 
 def test_too_little_memory_for_a_checkpoint_is_no_edit_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

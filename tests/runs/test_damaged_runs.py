@@ -5,7 +5,6 @@ What can go on ends with the same bits as a run that was never disturbed; what c
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmatch_tf.results import results
 from tests.runs.stand_in_run import content, finish, run, start
 from tests.runs.test_checkpoint import put, rewrite
 
@@ -58,11 +56,10 @@ def test_a_damaged_client_file_falls_back_too(how: str, copy: tuple[Path, Path, 
     assert content(folder) == expected
 
 
-@pytest.mark.parametrize("name", ["state.npz and previous.npz", "records.jsonl"])
-def test_without_a_whole_checkpoint_the_run_is_refused(name: str, copy: tuple[Path, Path, Any], tmp_path: Path) -> None:
+def test_without_a_whole_checkpoint_the_run_is_refused(copy: tuple[Path, Path, Any], tmp_path: Path) -> None:
     folder, check_pts, _ = copy
-    for part in name.split(" and "):
-        damage(check_pts / part, "bit" if part.endswith("npz") else "empty")
+    for name in ("state.npz", "previous.npz"):
+        damage(check_pts / name, "bit")
     code, _, errors = finish(start(tmp_path, f"resume={folder}"))
     assert code == 2
     assert "expected a whole checkpoint, found none" in errors
@@ -75,25 +72,6 @@ def test_lost_logs_are_written_again(copy: tuple[Path, Path, Any], tmp_path: Pat
     assert content(run(tmp_path, f"resume={folder}")) == expected
 
 
-def test_a_run_of_an_earlier_version_goes_on_and_is_reported(copy: tuple[Path, Path, Any], tmp_path: Path) -> None:
-    folder, check_pts, expected = copy
-
-    def as_before(settings: dict[str, Any]) -> dict[str, Any]:
-        return {"track_forgetting" if name == "labeled_acc" else name: value for name, value in settings.items()}
-
-    recorded = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**recorded, "settings": as_before(recorded["settings"])}))
-    assert results.read(folder).settings["labeled_acc"] is False
-    with np.load(check_pts / "state.npz") as state:
-        arrays = {name: state[name] for name in state.files}
-    about = json.loads(arrays["about"].tobytes())
-    about["settings"] = as_before(about["settings"])
-    arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
-    np.savez(check_pts / "state.npz", **arrays)
-    assert content(run(tmp_path, f"resume={folder}")) == expected
-    assert "labeled_acc" in json.loads((folder / "config.json").read_text())["settings"]
-
-
 def outside(tmp_path: Path) -> Path:
     """A folder of the user's that no run has anything to do with."""
     folder = tmp_path / "precious"
@@ -103,7 +81,7 @@ def outside(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("place", ["clients", "tensorboard", "state.npz", "records.jsonl", "a client's file", "events"])
+@pytest.mark.parametrize("place", ["clients", "tensorboard", "state.npz", "a client's file", "events"])
 def test_a_link_in_a_runs_folders_is_refused_and_leads_nowhere(
     place: str, copy: tuple[Path, Path, Any], tmp_path: Path
 ) -> None:
@@ -116,7 +94,6 @@ def test_a_link_in_a_runs_folders_is_refused_and_leads_nowhere(
     else:
         path = {
             "state.npz": check_pts / "state.npz",
-            "records.jsonl": check_pts / "records.jsonl",
             "a client's file": next((check_pts / "clients").glob("*.npy")),
             "events": next((folder / "tensorboard").glob("events*")),
         }[place]
@@ -184,7 +161,7 @@ def of_another_size(about: dict[str, Any], arrays: dict[str, Any]) -> None:
         (put("settings.lr", 10**400), "was edited, or is of another version"),
         (put("settings.lr", None), "expected the setting lr, found none"),
         (put("settings.dataset_path", "a\0b"), "--dataset-path: expected a text without the character 0"),
-        (put("records", [2**50, 1]), "are not what was written"),
+        (put("format", 2), "expected a checkpoint of format 3, received 2"),
         (of_another_size, "clients: expected versions, sizes and learning rates"),
         (put("versions.numpy", "1\x1b[31m"), "numpy 1\\x1b[31m, now"),
         (put("versions.numpy", "1" * 5000), "(5000 characters), now"),

@@ -11,19 +11,15 @@ from pathlib import Path
 
 from fedmatch_tf.config import make_config
 from fedmatch_tf.runs.original_logs import OriginalLogs
-from fedmatch_tf.runs.records import Mark, RecordFile, read_records
+from fedmatch_tf.runs.records import decode, encode
 from tests.conftest import ROOT
 from tests.results.made_up_runs import record
 from tests.runs.test_checkpoint import round_of
 
 
-def test_records_are_read_back_as_they_were(tmp_path: Path) -> None:
-    path = tmp_path / "records.jsonl"
-    file = RecordFile(path, Mark(0, 0))
+def test_records_are_read_back_as_they_were() -> None:
     written = [round_of(0), record(1, 0.5, server_lr=0.25, dropped=[1], norms={"sigma": 2.0})]
-    for each in written:
-        file.add(each)
-    assert read_records(path.read_bytes(), 2, 2) == written
+    assert decode(b"".join(map(encode, written)), 2, 2) == written
 
 
 def test_losses_are_in_the_originals_logs_under_its_own_key(tmp_path: Path) -> None:

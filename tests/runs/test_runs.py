@@ -25,6 +25,7 @@ from fedmatch_tf.config.resume import continued
 from fedmatch_tf.federation import server
 from fedmatch_tf.networks.params import Params
 from fedmatch_tf.runs import folders
+from fedmatch_tf.runs.partition_folder import DataAbout
 from tests.conftest import kill, session
 from tests.runs.stand_in_run import content, finish, only_run, run, start, wait_for, wait_for_line
 
@@ -273,7 +274,7 @@ def test_a_write_that_fails_keeps_the_last_whole_checkpoint(undisturbed: tuple[l
 def test_a_checkpoint_that_could_not_be_written_is_told_of(tmp_path: Path) -> None:
     config = make_config("lc-biid-digits", output_path=str(tmp_path), workers=1, threads_per_worker=1)
     params = Params(np.zeros(3, np.float32), np.zeros(3, np.float32))
-    run = folders.create(config, server.initial_state(config, params), "")
+    run = folders.create(config, server.initial_state(config, params), "", DataAbout((8, 8, 3), ("cat", "dog")))
     run.finish()  # what was begun is written
     (check_pts,) = tmp_path.glob("check_pts/*")
     shutil.rmtree(check_pts)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from fedmatch_tf.federation.store import Held
 from fedmatch_tf.learners.schedule import Plateau
 from fedmatch_tf.networks.params import Params
-from fedmatch_tf.runs.store import ClientStore, DamagedFile, check_files, no_files
+from fedmatch_tf.runs.store import ClientStore, Damaged, check_files, no_files
 
 CLIENTS = 4
 puts = st.lists(st.integers(0, CLIENTS - 1), max_size=6)
@@ -87,7 +87,7 @@ def test_a_file_that_was_changed_is_named(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    with pytest.raises(DamagedFile, match=r"2-1\.npy: its content is not what was written"):
+    with pytest.raises(Damaged, match=r"2-1\.npy: its content is not what was written"):
         check_files(tmp_path / "clients", store.files(), 3)
 
 
@@ -96,10 +96,10 @@ def test_numbers_that_are_none_are_found_whatever_the_checksum_says(value: float
     store = ClientStore(tmp_path / "clients", no_files(CLIENTS), at_once)
     params = Params(np.array([1, value], np.float32), np.zeros(1, np.float32))
     one_round(store, {1: Held(params, Plateau(0.1, 1.0, 1))})
-    with pytest.raises(DamagedFile, match=r"1-1\.npy: expected 3 finite numbers"):
+    with pytest.raises(Damaged, match=r"1-1\.npy: expected 3 finite numbers"):
         check_files(tmp_path / "clients", store.files(), 3)
     one_round(store, {1: held(1)})
-    with pytest.raises(DamagedFile, match=r"1-2\.npy: expected 4 finite numbers"):
+    with pytest.raises(Damaged, match=r"1-2\.npy: expected 4 finite numbers"):
         check_files(tmp_path / "clients", store.files(), 4)
 
 

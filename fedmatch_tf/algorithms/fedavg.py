@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedmatch_tf.algorithms import wire
 from fedmatch_tf.algorithms.algorithm import NOTHING, ServerState, Update
-from fedmatch_tf.config import Config
+from fedmatch_tf.base.plugins import AlgorithmEntry
 from fedmatch_tf.networks.params import Mean, Params
+
+if TYPE_CHECKING:
+    from fedmatch_tf.config import Config
 
 
 class FedAvg:
@@ -48,3 +51,6 @@ class FedAvg:
     def keep(self, upload: wire.Upload) -> Params:
         """Nothing: a client gets everything anew."""
         return NOTHING
+
+
+FEDAVG = AlgorithmEntry("fedavg", FedAvg, place=1)

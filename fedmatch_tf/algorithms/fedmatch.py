@@ -7,12 +7,15 @@ Algorithm 2 (labels-at-server), lines 12 to 15: only the server trains sigma, so
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from fedmatch_tf.algorithms import wire
 from fedmatch_tf.algorithms.algorithm import ServerState, Update
-from fedmatch_tf.config import Config
+from fedmatch_tf.base.plugins import AlgorithmEntry
 from fedmatch_tf.networks.params import Mean, Params
+
+if TYPE_CHECKING:
+    from fedmatch_tf.config import Config
 
 
 class Means(NamedTuple):
@@ -62,3 +65,8 @@ class FedMatch:
     def keep(self, upload: wire.Upload) -> Params:
         """What both sides hold of the client: differences are taken to it, and it may help others."""
         return upload.params
+
+
+FEDMATCH = AlgorithmEntry(
+    "fedmatch", FedMatch, learner="fedmatch", decomposed=True, has_helpers=True, group="FedMatch", place=0
+)

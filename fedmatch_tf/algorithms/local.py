@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from fedmatch_tf.algorithms import wire
 from fedmatch_tf.algorithms.algorithm import ServerState, Update
-from fedmatch_tf.config import Config
+from fedmatch_tf.base.plugins import AlgorithmEntry
 from fedmatch_tf.networks.params import Params
+
+if TYPE_CHECKING:
+    from fedmatch_tf.config import Config
 
 
 class Local:
@@ -41,3 +45,6 @@ class Local:
     def keep(self, upload: wire.Upload) -> Params:
         """The client's own parameters."""
         return upload.params
+
+
+LOCAL = AlgorithmEntry("local", Local, has_global_model=False, place=4)

@@ -17,16 +17,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tensorflow as tf
 
-from fedmatch_tf.config import Config
+from fedmatch_tf.base.plugins import LearnerEntry
+from fedmatch_tf.base.quiet import tf
 from fedmatch_tf.learners.learner import Batch, ClientStep, Terms, descend, gradients
 from fedmatch_tf.networks import build as networks
 from fedmatch_tf.networks import losses
 from fedmatch_tf.networks.evaluate import scaled
+
+if TYPE_CHECKING:
+    from fedmatch_tf.config import Config
 
 
 class FedMatch:
@@ -157,3 +160,13 @@ class FedMatch:
             tf.logical_or(has_icc, has_labels), step, lambda: tuple(absent() for _ in range(4))
         )
         return icc, pseudo_ce, icc_loss, pseudo_loss
+
+
+FEDMATCH = LearnerEntry(
+    "fedmatch",
+    FedMatch,
+    reads=frozenset({"confidence", "augment", "equalize"}),
+    depends_on_end=False,
+    passes=1.4,
+    place=0,
+)

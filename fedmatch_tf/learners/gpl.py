@@ -5,9 +5,9 @@ The labels don't move while a client trains, so it can't be led astray by its ow
 
 from __future__ import annotations
 
-import tensorflow as tf
-
-from fedmatch_tf.learners.joint import JointLearner, Unlabeled
+from fedmatch_tf.base.plugins import LearnerEntry
+from fedmatch_tf.base.quiet import tf
+from fedmatch_tf.learners.joint import PSEUDO_LABELS, JointLearner, Unlabeled
 
 
 class GPL(JointLearner):
@@ -20,3 +20,8 @@ class GPL(JointLearner):
         kept = tf.reduce_max(given.received_probs, axis=-1) >= self.config.confidence
         labels = tf.argmax(given.received_probs, axis=-1)
         return self.pseudo_label_loss(given.x, given.seed, kept, labels), kept, labels
+
+
+GPL_ENTRY = LearnerEntry(
+    "gpl", GPL, reads=PSEUDO_LABELS, defaults={"confidence": 0.85}, depends_on_end=False, passes=1.4, place=5
+)

@@ -10,16 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
-from fedmatch_tf.config import Config
+from fedmatch_tf.base.quiet import tf
 from fedmatch_tf.learners.learner import Batch, ClientStep, Terms, descend, gradients
 from fedmatch_tf.networks import build as networks
 from fedmatch_tf.networks import losses
 from fedmatch_tf.networks.evaluate import scaled
+
+if TYPE_CHECKING:
+    from fedmatch_tf.config import Config
+
+
+# Settings of those who take confident predictions for labels.
+PSEUDO_LABELS = frozenset({"lambda_u", "confidence", "augment", "equalize"})
 
 
 class Unlabeled(NamedTuple):

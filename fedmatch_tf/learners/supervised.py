@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 
+from fedmatch_tf.base.plugins import LearnerEntry
 from fedmatch_tf.learners.joint import JointLearner
 from fedmatch_tf.learners.learner import Batch, ClientStep
 
@@ -19,3 +20,6 @@ class Supervised(JointLearner):
         x = [part for part in (batch.x_labeled, batch.x_unlabeled) if part is not None]
         y = [part for part in (batch.y_labeled, batch.y_unlabeled) if part is not None]
         return [("s", partial(self.labeled_step, np.concatenate(x), np.concatenate(y), batch.share_done, batch.lr))]
+
+
+SL = LearnerEntry("sl", Supervised, uses_true_labels=True, depends_on_end=False, passes=1.0, place=1)

@@ -23,7 +23,7 @@ from tests.command_server import CommandServer
 from tests.conftest import ROOT, SHARED, SMALL, assert_refused, made_up_images, needs_shared, run_main, save_npz
 
 
-def test_help_lists_every_setting_in_groups_and_imports_neither_tensorflow_nor_numpy() -> None:
+def test_help_lists_every_setting_in_groups_and_imports_nothing_heavy() -> None:
     result = run_main("--help")
     assert result.returncode == 0
     for name in settings():

@@ -203,7 +203,7 @@ ADDED = {
 def extended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     """A copy of the project with one file each that docs/METHODS.md and docs/DATA.md add to it, and nothing else."""
     folder = tmp_path_factory.mktemp("extended")
-    for name in ("main.py", "parser.py", "data", "fedmatch_tf", "tests"):
+    for name in ("main.py", "parser.py", "data", "fedmatch_tf", "study", "tests"):
         source = ROOT / name
         (shutil.copytree if source.is_dir() else shutil.copy)(source, folder / name)
     for section, file in ADDED.items():

@@ -44,13 +44,13 @@ def main(arguments: Sequence[str], study: Study | None = None) -> int:
     """
     _asked_to_end.clear()  # of an earlier command in this process
     try:
+        _end_by_signals()  # before anything that takes a while to load
         from fedmatch_tf.base.quiet import set_variables
         from fedmatch_tf.parser import parse
 
         for stream in (sys.stdout, sys.stderr):  # what a terminal can't show is shown as an escape
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")
-        _end_by_signals()
         set_variables()
         return _run(parse(arguments), study)
     except KeyboardInterrupt:

@@ -11,6 +11,7 @@ from typing import Any, Callable, NoReturn
 
 from fedmatch_tf import __version__
 from fedmatch_tf.base.errors import printable, short, shortened
+from fedmatch_tf.base.plugins import learners
 from fedmatch_tf.base.program import program, short_program
 from fedmatch_tf.config import (
     WHAT,
@@ -23,7 +24,6 @@ from fedmatch_tf.config import (
     settings,
     without_effect,
 )
-from fedmatch_tf.config.models import LEARNERS
 from fedmatch_tf.config.tables import COMMON, depends_on
 
 WORK_TYPES = ("train", "gen_data", "reproduce", "report", "compare", "evaluate", "predict", "export")
@@ -312,7 +312,7 @@ def _help(name: str, setting: Setting, meant: Config | None) -> str:
     return text.replace("%", "%%")
 
 
-_BY_MODEL = frozenset(name for entry in LEARNERS.values() for name in entry.defaults)
+_BY_MODEL = frozenset(name for entry in learners().values() for name in entry.defaults)
 
 
 def _converter(setting: Setting, name: str) -> Callable[[str], Any]:

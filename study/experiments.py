@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from fedmatch_tf.config import Config, ConfigError, flag, make_config, without_effect
 from fedmatch_tf.config.resume import OF_MACHINE
 from fedmatch_tf.config.rules import meaningless, parse_task
-from fedmatch_tf.config.tables import STREAMING
+from fedmatch_tf.data.dealing import KINDS
 
 Run = Mapping[str, Any]  # settings that differ from the defaults
 RESULTS, FIELD = Path("docs/RESULTS.md"), Path("docs/FIELD.md")
@@ -273,8 +273,8 @@ def _fitting(run: Run, given: Mapping[str, Any]) -> tuple[dict[str, Any], list[s
     senseless = {name: "it has no effect" for name in given if name in idle} | senseless
     fitting = {name: value for name, value in given.items() if name not in senseless}
     notes = [f"{flag(name)} is left out where {why}" for name, why in senseless.items()]
-    streams = parse_task(task)[1] == "simb"
-    if streams and "num_steps" not in given and given.get("num_rounds", math.inf) < STREAMING["num_steps"]:
+    steps = KINDS[parse_task(task)[1]].defaults.get("num_steps", 1)
+    if "num_steps" not in given and given.get("num_rounds", math.inf) < steps:
         fitting["num_steps"] = given["num_rounds"]  # the fewest rounds of a streaming run
         notes.append(f"streaming tasks: {fitting['num_steps']} steps, one per round")
     return fitting, notes

@@ -14,7 +14,7 @@ from fedmatch_tf.results.names import run_words
 from fedmatch_tf.results.results import Group, Result
 from fedmatch_tf.results.summary import band, mean, summarise
 from fedmatch_tf.results.tables import Cell, Table, Value, markdown, percent, table_of, value
-from fedmatch_tf.results.time_left import hours
+from fedmatch_tf.results.time_left import total_hours
 from study.experiments import FIELD, RESULTS, Experiment, configs, shown_on
 from study.records import ROOT, find
 from study.values import papers_value, published
@@ -103,7 +103,7 @@ def results_page(root: Path = ROOT) -> str:
     missing = [config for config in runs if find(config, root) is None]
     state = f"**{len(runs) - len(missing)} of {len(runs)} runs are done.**"
     if missing:
-        state += f" The others take about {sum(map(hours, missing)):.0f} hours on two CPU cores."
+        state += f" The others take about {total_hours(missing):.0f} hours on two CPU cores."
     parts = [LEAD, state + "\n", *_remarks("evidence", root)]
     for experiment in shown_on(RESULTS):
         parts += [f"## {experiment.what}\n", *_section(experiment, root)]

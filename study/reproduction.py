@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,16 @@ from fedmatch_tf.config.resume import with_absolute_paths
 from fedmatch_tf.results import sweep
 from fedmatch_tf.results.build import report
 from fedmatch_tf.results.results import Result
-from fedmatch_tf.results.time_left import hours
+from fedmatch_tf.results.time_left import total_hours
 from fedmatch_tf.runs.display import Progress
 from fedmatch_tf.runs.partition_folder import with_own_partitions
 from study import experiments, pages, records
 from study.experiments import EXPERIMENTS, PAPER_EXPERIMENTS, configs
+
+
+def _hours(runs: Iterable[Config]) -> str:
+    hours = total_hours(runs)
+    return f"{'-' if hours is None else f'{hours:.1f}':>8}"
 
 
 def list_experiments(seeds: Sequence[int], given: Mapping[str, Any]) -> str:
@@ -33,9 +38,9 @@ def list_experiments(seeds: Sequence[int], given: Mapping[str, Any]) -> str:
         except ConfigError as error:
             lines.append(f"{name:<24}{'-':>5}{'-':>8}  not with these settings: {error}")
             continue
-        lines.append(f"{name:<24}{len(runs):>5}{sum(map(hours, runs)):>8.1f}  {experiment.what}")
+        lines.append(f"{name:<24}{len(runs):>5}{_hours(runs)}  {experiment.what}")
         of_paper.update(dict.fromkeys(runs if name in PAPER_EXPERIMENTS else ()))
-    lines.append(f"{'all of the paper':<24}{len(of_paper):>5}{sum(map(hours, of_paper)):>8.1f}  each run once")
+    lines.append(f"{'all of the paper':<24}{len(of_paper):>5}{_hours(of_paper)}  each run once")
     lines.append(
         f"Hours are a rough estimate for two CPU cores, with {len(seeds)} seeds (those of evidence and field are "
         f"fixed); runs in several of them are done once."

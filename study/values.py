@@ -8,6 +8,7 @@ from typing import Any
 
 from fedmatch_tf.config import Config
 from fedmatch_tf.config.models import algorithm_of
+from fedmatch_tf.data.datasets import DATASETS
 from fedmatch_tf.results.names import ONLY_WATCHES, setting_words
 from fedmatch_tf.results.references import Published, Reference, Reported
 
@@ -129,7 +130,6 @@ _FIELD = (
     ("official", "TGAFed", _TGAFED),
 )
 _CLIENTS = {"semifl": ("ls", 100, 10), "proxyfl": ("lc", 20, 8), "official": ("lc", 100, 5)}  # scenario, all, per round
-_CLASSES = {"c10": 10, "c100": 100, "svhn": 10, "cinic10": 10}
 
 # What decides which value stands beside a run, of the paper and of others: it can't differ.
 _OF_PAPER = frozenset(
@@ -220,7 +220,7 @@ def published(settings: Mapping[str, Any]) -> list[Published]:
         "bdir": f"{settings['alpha']:g}",
         "bshard": f"{settings['classes_per_client']}",
     }.get(kind)
-    labels = settings["labeled_fraction"] or settings["labels_per_class"] * _CLASSES.get(dataset, 0)
+    labels = settings["labeled_fraction"] or settings["labels_per_class"] * (DATASETS[dataset].num_classes or 0)
     values = [value for key, value in _PUBLISHED if key == (profile, dataset, dealt, labels)]
     return sorted(values, key=lambda value: value.model != settings["model"])
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Callable, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 import numpy as np
 
 from fedmatch_tf.algorithms.wire import Broadcast, Upload
-from fedmatch_tf.config import Config
-from fedmatch_tf.config.models import algorithm_of, load
+from fedmatch_tf.base.plugins import algorithms
 from fedmatch_tf.learners.schedule import Plateau
 from fedmatch_tf.networks.params import Params
+
+if TYPE_CHECKING:
+    from fedmatch_tf.config import Config
 
 
 class Best(NamedTuple):
@@ -99,5 +101,5 @@ class Algorithm:
 
 def make_algorithm(config: Config) -> Algorithm:
     """The algorithm that the config names."""
-    algorithm: Algorithm = load(algorithm_of(config.model).where)(config)
+    algorithm: Algorithm = algorithms()[config.algorithm].make(config)
     return algorithm

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedmatch_tf.algorithms import wire
 from fedmatch_tf.algorithms.algorithm import Algorithm, ServerState, Update
+from fedmatch_tf.base.plugins import AlgorithmEntry
 from fedmatch_tf.networks.params import Mean, Params
+
+if TYPE_CHECKING:
+    pass
 
 
 class FedAvg(Algorithm):
@@ -39,3 +43,6 @@ class FedAvg(Algorithm):
 
     def keep(self, params: Params) -> None:
         """Nothing: a client gets everything anew."""
+
+
+FEDAVG = AlgorithmEntry("fedavg", FedAvg, place=1)

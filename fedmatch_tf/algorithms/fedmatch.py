@@ -7,13 +7,17 @@ Algorithm 2 (labels-at-server), lines 12 to 15: only the server trains sigma, so
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedmatch_tf.algorithms import wire
 from fedmatch_tf.algorithms.algorithm import Algorithm, ServerState, Update
-from fedmatch_tf.config import Config
+from fedmatch_tf.base.plugins import AlgorithmEntry
 from fedmatch_tf.networks.params import Mean, Params
+
+if TYPE_CHECKING:
+    from fedmatch_tf.config import Config
 
 Means = tuple[Mean, ...]  # of what clients train: sigma and psi, or one of them
 
@@ -59,3 +63,8 @@ class FedMatch(Algorithm):
     def keep(self, params: Params) -> Params:
         """What both sides hold of the client: differences are taken to it, and it may help others."""
         return params
+
+
+FEDMATCH = AlgorithmEntry(
+    "fedmatch", FedMatch, learner="fedmatch", decomposed=True, has_helpers=True, group="FedMatch", place=0
+)

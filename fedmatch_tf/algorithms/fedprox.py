@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from fedmatch_tf.algorithms.algorithm import ServerState, Update
 from fedmatch_tf.algorithms.fedavg import FedAvg
-from fedmatch_tf.config import Config
+from fedmatch_tf.base.plugins import AlgorithmEntry
 from fedmatch_tf.networks.params import Mean
+
+if TYPE_CHECKING:
+    from fedmatch_tf.config import Config
 
 
 class FedProx(FedAvg):
@@ -24,3 +28,6 @@ class FedProx(FedAvg):
     def weight(self, update: Update) -> float:
         """All clients count the same."""
         return 1.0
+
+
+FEDPROX = AlgorithmEntry("fedprox", FedProx, reads=frozenset({"mu"}), place=2)

@@ -9,6 +9,7 @@ import numpy as np
 
 from fedmatch_tf.algorithms.algorithm import ServerState, Train, Update
 from fedmatch_tf.algorithms.fedavg import FedAvg
+from fedmatch_tf.base.plugins import AlgorithmEntry
 from fedmatch_tf.networks.params import Mean
 
 
@@ -46,3 +47,6 @@ class SemiFL(FedAvg):
     def finish(self, state: ServerState, total: Any) -> ServerState:
         """Without such clients, the model stays as it is."""
         return super().finish(state, total.mean) if total.mean.weight else state
+
+
+SEMIFL = AlgorithmEntry("semifl", SemiFL, learner="semifl", scenario="ls", place=3)

@@ -1,4 +1,4 @@
-"""The one error that data modules raise for a user's mistake, and texts that are safe to show."""
+"""The errors that a user's mistake is raised as, and texts that are safe to show."""
 
 from __future__ import annotations
 
@@ -29,6 +29,13 @@ def shortened(text: str, most: int = 2000) -> str:
 
 class DataError(ValueError):
     """Data that can't be used: what was expected, what was received, what to do."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
+
+
+class ConfigError(ValueError):
+    """A setting that can't be used: what was expected, what was received, what to do."""
 
     def __init__(self, message: str) -> None:
         super().__init__(printable(message))

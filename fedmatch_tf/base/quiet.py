@@ -1,4 +1,4 @@
-"""TensorFlow, loaded without its remarks on the machine."""
+"""TensorFlow, loaded when it is first used, and without its remarks on the machine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["load_tensorflow", "no_stderr", "set_variables", "tf"]
 
 
 def set_variables() -> None:
@@ -36,3 +38,16 @@ def load_tensorflow() -> Any:
     with no_stderr() if quiet else nullcontext():
         import tensorflow as tf
     return tf
+
+
+class _WhenUsed:
+    """Stands for TensorFlow in modules that settings look at, so that these are imported in no time."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(load_tensorflow(), name)
+
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+else:
+    tf = _WhenUsed()

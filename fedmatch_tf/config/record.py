@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from fedmatch_tf.base.errors import ConfigError
+from fedmatch_tf.base.plugins import networks
 from fedmatch_tf.config.models import MODELS, algorithm_of, learner_of, parts_of
 from fedmatch_tf.config.rules import (
     ABOVE_ONE,
@@ -25,14 +27,15 @@ from fedmatch_tf.config.rules import (
     SHARE,
     THREADS,
     WORKERS,
-    ConfigError,
     Setting,
     check_together,
     check_value,
     flag,
     parse_task,
 )
-from fedmatch_tf.config.tables import DATASETS, FIELD, KINDS, PROFILES, SCENARIOS, SMALLEST_IMAGE, defaults
+from fedmatch_tf.config.tables import FIELD, PROFILES, SCENARIOS, defaults
+from fedmatch_tf.data.datasets import DATASETS
+from fedmatch_tf.data.dealing import KINDS
 
 
 def _setting(kind: type, group: str, text: str, **more: Any) -> Any:
@@ -62,7 +65,7 @@ class Config:
     task: str = _setting(str, WHAT, f"{_one_of(SCENARIOS)}-{_one_of(KINDS)}-{_one_of(DATASETS)}")
     model: str = _setting(str, WHAT, "the model to train: an algorithm and a learner", choices=MODELS)
     arch: str = _setting(
-        str, WHAT, f"network: {', '.join(SMALLEST_IMAGE)}, or package.module:function", rule=NETWORK, original="archi"
+        str, WHAT, f"network: {', '.join(networks())}, or package.module:function", rule=NETWORK, original="archi"
     )
     profile: str = _setting(
         str,
@@ -382,7 +385,7 @@ class Config:
 
     @property
     def kind(self) -> str:
-        """`biid`, `bimb`, `bdir`, `bshard` or `simb`."""
+        """`biid`, `bimb`, ...: a key of KINDS."""
         return self.task.split("-")[1]
 
     @property

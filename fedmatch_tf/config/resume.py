@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fedmatch_tf.base.errors import ConfigError
 from fedmatch_tf.config.models import learner_of
 from fedmatch_tf.config.record import Config, by_name, make_config, settings
-from fedmatch_tf.config.rules import ConfigError, check_value, flag
+from fedmatch_tf.config.rules import check_value, flag
 
 MAY_CHANGE = frozenset(name for name, setting in settings().items() if setting.may_change)
 INPUT_PATHS = frozenset(name for name, setting in settings().items() if setting.input_path)

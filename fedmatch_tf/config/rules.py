@@ -5,22 +5,18 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
-from fedmatch_tf.base.errors import printable, short
-from fedmatch_tf.config.models import ALGORITHMS, AlgorithmEntry, algorithm_of, learner_of
-from fedmatch_tf.config.tables import DATASETS, KINDS, SCENARIOS, SMALLEST_IMAGE, is_own_network
+from fedmatch_tf.base.errors import ConfigError, short
+from fedmatch_tf.base.plugins import AlgorithmEntry, algorithms, is_own_network, learners, networks, smallest_image
+from fedmatch_tf.config.models import algorithm_of, learner_of
+from fedmatch_tf.config.tables import SCENARIOS
+from fedmatch_tf.data.datasets import DATASETS
+from fedmatch_tf.data.dealing import KINDS
 
 if TYPE_CHECKING:
     from fedmatch_tf.config.record import Config
-
-
-class ConfigError(ValueError):
-    """A setting that can't be used: what was expected, what was received, what to do."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(printable(message))
 
 
 class Rule(NamedTuple):
@@ -60,8 +56,8 @@ THREADS = Rule("from 1 to 1024", lambda value: 1 <= value <= 1024)
 SEED = Rule("between 0 and 4294967295", lambda value: 0 <= value < 2**32)
 ADDRESS = Rule("auto or host:port", lambda text: text == "auto" or _is_address(text))
 NETWORK = Rule(
-    f"that is {', '.join(SMALLEST_IMAGE)} or package.module:function",
-    lambda text: text in SMALLEST_IMAGE or is_own_network(text),
+    f"that is {', '.join(networks())} or package.module:function",
+    lambda text: text in networks() or is_own_network(text),
 )
 GPU_IDS = Rule("of 0 or greater", lambda ids: min(ids) >= 0)
 
@@ -132,9 +128,9 @@ def check_together(config: Config) -> None:
 
 def _check_data(config: Config) -> None:
     _, kind, dataset = parse_task(config.task)
-    if dataset == "own" and config.source is None:
+    if DATASETS[dataset].given_by_source and config.source is None:
         raise ConfigError(f"--source: expected your .npz file or image folder with --task {config.task}, received none")
-    smallest = SMALLEST_IMAGE.get(config.arch, 1)
+    smallest = smallest_image(config.arch)
     if config.image_size < smallest:
         raise ConfigError(f"--image-size: expected at least {smallest} for {config.arch}, received {config.image_size}")
     if config.scenario == "ls" and (config.labeled_clients is not None or config.alpha_labeled is not None):
@@ -146,7 +142,7 @@ def _check_data(config: Config) -> None:
         raise ConfigError(
             f"--labeled-clients: expected at most the {config.num_clients} clients, received {config.labeled_clients}"
         )
-    if kind != "simb" and config.num_steps != 1:
+    if not KINDS[kind].streams and config.num_steps != 1:
         raise ConfigError(
             f"--num-steps: expected 1 unless the task is streaming (simb), received {config.num_steps} "
             f"with --task {config.task}"
@@ -179,7 +175,7 @@ def _check_rounds(config: Config) -> None:
 
 
 def _check_model(config: Config) -> None:
-    for algorithm, entry in ALGORITHMS.items():
+    for algorithm, entry in algorithms().items():
         for name in _own_settings(config, entry) - _own_settings(config, algorithm_of(config.model)):
             if getattr(config, name) is True:  # an ablation of another algorithm
                 raise ConfigError(f"{flag(name)}: is for --model {algorithm}, received {config.model}")
@@ -229,7 +225,7 @@ def meaningless(task: str, model: str, given: Mapping[str, Any]) -> dict[str, st
     """Of the settings given, those that a run of this task and model would be refused for, each with the reason."""
     scenario, kind, _ = parse_task(task)
     why: dict[str, str] = {}
-    if kind != "simb":
+    if not KINDS[kind].streams:
         why["num_steps"] = "the task is not streaming"
     if scenario == "ls":
         why.update(dict.fromkeys(("labeled_clients", "alpha_labeled"), "the server has all labels"))
@@ -245,12 +241,11 @@ def meaningless(task: str, model: str, given: Mapping[str, Any]) -> dict[str, st
 def without_effect(config: Config) -> set[str]:
     """Settings that this run never looks at."""
     names = {"batch_size_server", "num_epochs_server"} if config.scenario == "lc" else set()
-    for entry in ALGORITHMS.values():
+    for entry in algorithms().values():
         names |= _own_settings(config, entry) - _own_settings(config, algorithm_of(config.model))
-    names |= learner_of(config.model).ignores
+    names |= _all_read(learners().values()) - learner_of(config.model).reads
+    names |= _all_read(KINDS.values()) - KINDS[config.kind].reads
     names |= {"num_test"} if config.test_split == "source" else set()
-    names |= {"alpha"} if config.kind != "bdir" else set()
-    names |= {"classes_per_client"} if config.kind != "bshard" else set()
     names |= {"labels_per_class"} if config.labeled_fraction is not None else set()
     if config.gpu is None and config.backend != "ray":
         names |= {"clients_per_gpu", "gpu_memory"}
@@ -265,6 +260,10 @@ def without_effect(config: Config) -> set[str]:
     if not config.uses_helpers:
         names |= {"helper_interval", "lambda_i", "icc_rows"} | ({"num_helpers"} if config.num_helpers else set())
     return names
+
+
+def _all_read(entries: Iterable[Any]) -> frozenset[str]:
+    return frozenset().union(*(entry.reads for entry in entries))
 
 
 def _own_settings(config: Config, entry: AlgorithmEntry) -> frozenset[str]:

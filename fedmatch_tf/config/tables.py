@@ -4,26 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from fedmatch_tf.data.datasets import DATASETS
+from fedmatch_tf.data.dealing import KINDS
+
 SCENARIOS = {"lc": "labels-at-client", "ls": "labels-at-server"}
-KINDS = {
-    "biid": "batch-IID",
-    "bimb": "batch-NonIID",
-    "bdir": "batch, Dirichlet",
-    "bshard": "batch, a few classes per client",
-    "simb": "streaming-NonIID",
-}
-DATASETS = {
-    "c10": "CIFAR-10",
-    "c100": "CIFAR-100",
-    "svhn": "SVHN, house numbers",
-    "cinic10": "CINIC-10",
-    "fmnist": "Fashion-MNIST",
-    "covid": "COVID-19 radiography",
-    "digits": "8x8 digits, embedded",
-    "own": "your own images, given by --source",
-}
-# The networks, and the smallest image of each: what is left after its last pooling is at least one pixel.
-SMALLEST_IMAGE = {"resnet9": 32, "alexnet": 19, "wrn28_2": 8, "resnet8": 8}
 PROFILES = ("official", "paper", "semifl", "proxyfl")
 
 COMMON: dict[str, Any] = {
@@ -117,23 +101,6 @@ BY_SCENARIO: dict[str, dict[str, Any]] = {
     },
 }
 
-BY_DATASET: dict[str, dict[str, Any]] = {
-    "c10": {"num_clients": 100, "num_rounds": 200, "num_test": 2000, "num_valid": 2000},
-    "c100": {"num_clients": 100, "num_rounds": 200, "num_test": 2000, "num_valid": 2000},
-    "svhn": {"num_clients": 100, "num_rounds": 200, "num_test": 2000, "num_valid": 2000},
-    "cinic10": {"num_clients": 100, "num_rounds": 200, "num_test": 2000, "num_valid": 2000},
-    "fmnist": {"num_clients": 10, "num_rounds": 100, "num_test": 2000, "num_valid": 2000},
-    "covid": {"num_clients": 10, "num_rounds": 100, "num_test": 300, "num_valid": 300},
-    "digits": {"num_clients": 10, "num_rounds": 100, "num_test": 200, "num_valid": 200},
-    "own": {"num_clients": 10, "num_rounds": 100, "num_test": 200, "num_valid": 200},
-}
-
-# Small sets: the server holds what ten clients of 5 labels per class would hold together.
-LABELS_AT_SERVER: dict[str, int] = {"covid": 50, "digits": 50, "own": 50}
-
-# T = 10 steps of 10 rounds, whatever the dataset.
-STREAMING: dict[str, Any] = {"num_clients": 10, "num_rounds": 100, "num_steps": 10}
-
 BY_PROFILE: dict[str, dict[str, Any]] = {
     "official": {
         "confidence": 0.75,
@@ -181,40 +148,31 @@ FIELD: dict[str, dict[str, Any]] = {
         "batch_size_unlabeled": None,  # clients hold 100 to 8,000 of them: all are spread over the steps
     },
 }
-# Labels of each class at their server: 4000 in all of CIFAR-10, 10,000 of CIFAR-100, 1000 of SVHN.
-FIELD_LABELS: dict[str, dict[str, int]] = {"semifl": {"c10": 400, "c100": 100, "svhn": 100}}
-
-PAPER_SPLIT: dict[str, dict[str, int]] = {
-    "c10": {"num_test": 3000, "num_valid": 3000},  # 54,000 remain for training
-    "fmnist": {"num_test": 3500, "num_valid": 3500},  # 63,000 remain
-}
 
 
 def defaults(scenario: str, kind: str, dataset: str, profile: str) -> dict[str, Any]:
     """The value of every setting but the task, the model, and `frac_clients`, which follows from the clients."""
-    values = {**COMMON, **BY_SCENARIO[scenario], **BY_DATASET[dataset]}
-    if scenario == "ls" and dataset in LABELS_AT_SERVER:
-        values["labels_per_class"] = LABELS_AT_SERVER[dataset]
-    if kind == "simb":
-        values.update(STREAMING)
-    values.update({**BY_PROFILE["official" if profile == "official" else "paper"], "profile": profile})
-    if profile == "paper":
-        values.update(PAPER_SPLIT.get(dataset, {}))
-    values.update(FIELD.get(profile, {}))
-    if scenario == "ls" and dataset in FIELD_LABELS.get(profile, {}):
-        values["labels_per_class"] = FIELD_LABELS[profile][dataset]
-    return values
-
-
-def is_own_network(arch: str) -> bool:
-    """Whether it is a user's network, `package.module:function`."""
-    module, colon, name = arch.partition(":")
-    return bool(colon) and name.isidentifier() and all(part.isidentifier() for part in module.split("."))
+    data = DATASETS[dataset]
+    return {
+        **COMMON,
+        **BY_SCENARIO[scenario],
+        **data.defaults,
+        **data.overrides.get(scenario, {}),
+        **KINDS[kind].defaults,
+        **BY_PROFILE["official" if profile == "official" else "paper"],
+        **data.overrides.get(profile, {}),
+        **FIELD.get(profile, {}),
+        **data.overrides.get(f"{profile}-{scenario}", {}),
+        "profile": profile,
+    }
 
 
 def depends_on(name: str) -> list[str]:
     """What a setting's default depends on: the task, the profile, both, or nothing (it is then in COMMON)."""
-    by_task = any(name in table for table in (*BY_SCENARIO.values(), *BY_DATASET.values(), STREAMING))
-    by_profile = any(name in table for table in (*BY_PROFILE.values(), *FIELD.values()))
+    of_tasks = [kind.defaults for kind in KINDS.values()] + [data.defaults for data in DATASETS.values()]
+    by_task = any(name in table for table in (*BY_SCENARIO.values(), *of_tasks))
+    overrides = [item for data in DATASETS.values() for item in data.overrides.items()]
+    of_profiles = [*BY_PROFILE.values(), *FIELD.values(), *(table for key, table in overrides if key not in SCENARIOS)]
+    by_profile = any(name in table for table in of_profiles)
     found = ["task"] if by_task or (name not in COMMON and not by_profile) else []
-    return found + (["profile"] if by_profile or name in ("num_test", "num_valid", "labels_per_class") else [])
+    return found + (["profile"] if by_profile else [])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Callable
 
 import numpy as np
 
@@ -19,8 +20,8 @@ class PartitionSpec:
     """What decides a partition, besides the images."""
 
     scenario: str  # lc or ls
-    kind: str  # biid, bimb, bdir, bshard or simb
-    dataset: str  # c10, fmnist, digits, own, ...
+    kind: str  # one of KINDS
+    dataset: str  # a file of `datasets/`
     num_clients: int
     labels_per_class: int  # of each client (lc), of the server (ls)
     num_test: int
@@ -175,10 +176,23 @@ def stream(spec: PartitionSpec, purpose: str) -> np.random.Generator:
     return np.random.default_rng([spec.seed, zlib.crc32(purpose.encode())])
 
 
-DEALERS = {
-    "biid": deal_evenly,
-    "bimb": deal_imbalanced,
-    "bdir": deal_dirichlet,
-    "bshard": deal_shards,
-    "simb": deal_imbalanced,
+@dataclass(frozen=True)
+class Kind:
+    """A way of dealing, the middle of a task's name."""
+
+    deal: Callable[[Sequence[np.ndarray], PartitionSpec], list[np.ndarray]]  # of each class -> of each client
+    is_even: bool = False  # every client gets equally many of a class, and what doesn't divide is left out
+    streams: bool = False  # a client's examples arrive in steps
+    least: int = 1  # examples that a client gets for each step
+    reads: frozenset[str] = frozenset()  # of the settings that not every kind looks at
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # of settings, whatever the dataset
+
+
+TEN_STEPS = {"num_clients": 10, "num_rounds": 100, "num_steps": 10}  # of 10 rounds
+KINDS = {
+    "biid": Kind(deal_evenly, is_even=True),
+    "bimb": Kind(deal_imbalanced),
+    "bdir": Kind(deal_dirichlet, least=LEAST, reads=frozenset({"alpha"})),
+    "bshard": Kind(deal_shards, reads=frozenset({"classes_per_client"})),
+    "simb": Kind(deal_imbalanced, streams=True, defaults=TEN_STEPS),
 }

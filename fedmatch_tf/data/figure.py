@@ -13,6 +13,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from fedmatch_tf.data.dealing import KINDS
 from fedmatch_tf.data.manifest import Manifest
 
 MAX_CLIENTS_STREAMING = 20
@@ -21,7 +22,7 @@ MAX_NAMES = 20
 
 def draw_partition(manifest: Manifest, path: Path) -> None:
     """Writes a PNG: unlabelled examples per class of every client (and step), and the labelled, test and valid sets."""
-    figure = _streaming_figure(manifest) if manifest.spec.kind == "simb" else _batch_figure(manifest)
+    figure = _streaming_figure(manifest) if KINDS[manifest.spec.kind].streams else _batch_figure(manifest)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a class name in a script that the font lacks
         figure.savefig(path, dpi=110)

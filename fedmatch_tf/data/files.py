@@ -10,7 +10,7 @@ import numpy as np
 
 from fedmatch_tf.base import safe_pickle
 from fedmatch_tf.base.errors import DataError
-from fedmatch_tf.data.sources import FILE_NAMES
+from fedmatch_tf.data.datasets import DATASETS
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Examples:
 def file_name(dataset: str, role: str, client: int | None = None, step: int | None = None) -> str:
     """`test_cifar_10.npy`, `s_cifar_10_3.npy`, `s_cifar_10.npy` (the server's), `u_fashion_mnist_3_0.npy`, ..."""
     prefix = {"labeled": "s", "unlabeled": "u"}.get(role, role)
-    parts = [prefix, FILE_NAMES[dataset], *(str(number) for number in (client, step) if number is not None)]
+    parts = [prefix, DATASETS[dataset].file_name, *(str(number) for number in (client, step) if number is not None)]
     return "_".join(parts) + ".npy"
 
 

@@ -19,11 +19,12 @@ import numpy as np
 from fedmatch_tf.base import untrusted
 from fedmatch_tf.base.errors import DataError
 from fedmatch_tf.data import files, manifest
-from fedmatch_tf.data.dealing import PartitionSpec
+from fedmatch_tf.data.datasets import DATASETS
+from fedmatch_tf.data.dealing import KINDS, PartitionSpec
 from fedmatch_tf.data.manifest import REMAKE, FileRecord, Manifest, SourceRecord, read_manifest
 from fedmatch_tf.data.partition import Partition, make_partition
 from fedmatch_tf.data.raw import Progress, silent
-from fedmatch_tf.data.sources import FILE_NAMES, Source
+from fedmatch_tf.data.sources import Source
 
 PICTURE = "partition.png"
 
@@ -123,7 +124,8 @@ def _check_replaceable(folder: Path, spec: PartitionSpec) -> None:
     """Raises if the folder holds anything but partition files, so that --force deletes nothing else."""
     if folder.is_symlink():
         raise DataError(f"{folder}: expected a folder, found a link to one; not replacing it")
-    ours = re.compile(rf"(test|valid|s|u)_{FILE_NAMES[spec.dataset]}(_\d+){{0,2}}\.npy|manifest\.json|partition\.png")
+    name = DATASETS[spec.dataset].file_name
+    ours = re.compile(rf"(test|valid|s|u)_{name}(_\d+){{0,2}}\.npy|manifest\.json|partition\.png")
     for path in folder.iterdir():
         if not ours.fullmatch(path.name) or not path.is_file() or path.is_symlink():
             raise DataError(f"{folder}: expected partition files only, found {path.name} as well; not deleting it")
@@ -177,7 +179,7 @@ def _parts(spec: PartitionSpec, partition: Partition) -> Iterator[tuple[str, int
             yield "labeled", client if spec.scenario == "lc" else None, None, index
     for client, steps in enumerate(partition.unlabeled):
         for step, index in enumerate(steps):
-            yield "unlabeled", client, step if spec.kind == "simb" else None, index
+            yield "unlabeled", client, step if KINDS[spec.kind].streams else None, index
 
 
 _HIDDEN_SUFFIX, _OLD = ".partial", ".old"

@@ -13,9 +13,10 @@ import numpy as np
 from fedmatch_tf.base import untrusted
 from fedmatch_tf.base.errors import DataError
 from fedmatch_tf.data import files, manifest
+from fedmatch_tf.data.datasets import DATASETS
+from fedmatch_tf.data.dealing import KINDS
 from fedmatch_tf.data.files import Examples
 from fedmatch_tf.data.manifest import FileRecord, read_manifest
-from fedmatch_tf.data.sources import FILE_NAMES
 
 
 @dataclass(frozen=True)
@@ -88,11 +89,12 @@ def open_partitions(dataset_path: Path, task: str) -> Partitions:
 
 def _scan(folder: Path, scenario: str, kind: str, dataset: str) -> Partitions:
     """A folder without manifest: clients and steps are counted by file name, shapes taken from the test file."""
-    step = r"_(\d+)" if kind == "simb" else "()"
-    pattern = re.compile(rf"u_{re.escape(FILE_NAMES[dataset])}_(\d+){step}\.npy")
+    streams = KINDS[kind].streams
+    step = r"_(\d+)" if streams else "()"
+    pattern = re.compile(rf"u_{re.escape(DATASETS[dataset].file_name)}_(\d+){step}\.npy")
     found = [match.groups() for path in folder.iterdir() if (match := pattern.fullmatch(path.name))]
     if not found:
-        expected = files.file_name(dataset, "unlabeled", 0, 0 if kind == "simb" else None)
+        expected = files.file_name(dataset, "unlabeled", 0, 0 if streams else None)
         raise DataError(f"{folder}: expected partition files such as {expected}, found none")
     num_clients = max(int(client) for client, _ in found) + 1
     num_steps = max(int(step or 0) for _, step in found) + 1
@@ -114,7 +116,7 @@ def load_client(partitions: Partitions, client: int, step: int = 0) -> ClientDat
             f"{partitions.num_steps - 1}, received client {client}, step {step}"
         )
     labeled = _load(partitions, "labeled", client) if _has_labels(partitions, client) else None
-    unlabeled = _load(partitions, "unlabeled", client, step if partitions.kind == "simb" else None)
+    unlabeled = _load(partitions, "unlabeled", client, step if KINDS[partitions.kind].streams else None)
     return ClientData(client, labeled, unlabeled)
 
 

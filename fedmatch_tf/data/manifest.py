@@ -10,7 +10,7 @@ from typing import Any
 
 from fedmatch_tf.base import untrusted
 from fedmatch_tf.base.errors import DataError, short
-from fedmatch_tf.data.dealing import PartitionSpec
+from fedmatch_tf.data.dealing import KINDS, PartitionSpec
 
 NAME = "manifest.json"
 VERSION = 1
@@ -93,7 +93,7 @@ def describe(manifest: Manifest) -> str:
         labels += f"{average}, dealt by Dirichlet({spec.alpha_labeled:g})"
     dealt = "" if spec.alpha is None else f", dealt by Dirichlet({spec.alpha:g})"
     dealt += "" if spec.classes_per_client is None else f", of {spec.classes_per_client} classes"
-    steps = f" and step ({spec.num_steps} steps)" if spec.kind == "simb" else ""
+    steps = f" and step ({spec.num_steps} steps)" if KINDS[spec.kind].streams else ""
     shape = "x".join(str(size) for size in manifest.image_shape)
     return "\n".join(
         (

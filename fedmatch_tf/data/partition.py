@@ -9,16 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedmatch_tf.base.errors import DataError
-from fedmatch_tf.data.dealing import (
-    DEALERS,
-    LEAST,
-    LEAST_LABELED,
-    PartitionSpec,
-    consecutive,
-    draw_counts,
-    even_sizes,
-    stream,
-)
+from fedmatch_tf.data.dealing import KINDS, LEAST_LABELED, PartitionSpec, consecutive, draw_counts, even_sizes, stream
 
 Split = tuple[np.ndarray, np.ndarray, np.ndarray]  # indices of train, test and validation examples
 
@@ -53,7 +44,7 @@ def make_partition(
     labeled = tuple(shuffle(index, spec) for index in consecutive(by_class, counts))
     rest = [index[used:] for index, used in zip(by_class, counts.sum(axis=0))]
     check_unlabeled(rest, spec)
-    dealt = DEALERS[spec.kind](rest, spec)
+    dealt = KINDS[spec.kind].deal(rest, spec)
     limit = spec.unlabeled_per_client
     unlabeled = tuple(cut(shuffle(index, spec)[:limit], spec, client) for client, index in enumerate(dealt))
     return Partition(test, valid, labeled, unlabeled)
@@ -182,13 +173,13 @@ def check_labels(by_class: Sequence[np.ndarray], totals: np.ndarray, holders: in
 
 def check_unlabeled(by_class: Sequence[np.ndarray], spec: PartitionSpec) -> None:
     """Raises unless every client can get an unlabelled example for each step."""
-    total = sum(len(index) for index in by_class)
-    if spec.kind == "biid":
+    total, kind = sum(len(index) for index in by_class), KINDS[spec.kind]
+    if kind.is_even:
         total = spec.num_clients * sum(even_sizes(by_class, spec))
-    least = LEAST if spec.kind == "bdir" else 1
+    least = kind.least
     need = spec.num_clients * spec.num_steps * least
     if total < need:
-        how = " that divide evenly by class" if spec.kind == "biid" else ""
+        how = " that divide evenly by class" if kind.is_even else ""
         limit = spec.unlabeled_per_client
         limited = "" if limit is None else f" and with --unlabeled-per-client {limit}"
         raise DataError(

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from fedmatch_tf.config import Config
+from fedmatch_tf.data.dealing import KINDS
 from fedmatch_tf.federation.tasks import EvalResult, EvalTask, ModelKey, Score, Split
 
 # Images of 32 x 32, or as many pixels. Passes of 100 take a sixth longer on the CPU of docs/PERFORMANCE.md.
@@ -27,7 +28,7 @@ def client_splits(config: Config) -> tuple[Split, ...]:
 def clients_test(config: Config) -> bool:
     """Whether clients evaluate on test data, too."""
     if config.eval_clients == "auto":
-        return config.kind == "simb" or not config.has_global_model
+        return KINDS[config.kind].streams or not config.has_global_model
     return config.eval_clients == "always"
 
 

@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from fedmatch_tf.algorithms.algorithm import make_algorithm
 from fedmatch_tf.base import seeding
+from fedmatch_tf.base.plugins import is_own_network
 from fedmatch_tf.config import Config
-from fedmatch_tf.config.tables import is_own_network
 from fedmatch_tf.data import augment, loader
 from fedmatch_tf.data.loader import EvalData, Partitions
 from fedmatch_tf.federation.client import Client

@@ -17,16 +17,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
-import tensorflow as tf
-
-from fedmatch_tf.config import Config
+from fedmatch_tf.base.plugins import LearnerEntry
+from fedmatch_tf.base.quiet import tf
 from fedmatch_tf.learners.batches import Batch, ClientRound, Minibatches, minibatches
 from fedmatch_tf.learners.learner import ABSENT, Terms, descend, gradients
 from fedmatch_tf.networks import build as networks
 from fedmatch_tf.networks import losses
 from fedmatch_tf.networks.evaluate import scaled
+
+if TYPE_CHECKING:
+    from fedmatch_tf.config import Config
 
 
 class FedMatch:
@@ -160,3 +162,13 @@ class FedMatch:
             "pseudo": tf.where(has_labels, pseudo, ABSENT),
             "total": icc + pseudo,
         }
+
+
+FEDMATCH = LearnerEntry(
+    "fedmatch",
+    FedMatch,
+    reads=frozenset({"confidence", "augment", "equalize"}),
+    depends_on_end=False,
+    passes=1.4,
+    place=0,
+)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import tensorflow as tf
-
-from fedmatch_tf.learners.joint import JointLearner
+from fedmatch_tf.base.plugins import LearnerEntry
+from fedmatch_tf.base.quiet import tf
+from fedmatch_tf.learners.joint import PSEUDO_LABELS, JointLearner
 
 
 class FixMatch(JointLearner):
@@ -16,3 +16,8 @@ class FixMatch(JointLearner):
         kept = tf.reduce_max(weak, axis=-1) >= self.config.confidence
         labels = tf.argmax(weak, axis=-1)
         return self.pseudo_label_loss(x, seed, kept, labels), kept, labels
+
+
+FIXMATCH = LearnerEntry(
+    "fixmatch", FixMatch, reads=PSEUDO_LABELS, defaults={"confidence": 0.85}, depends_on_end=False, passes=1.4, place=3
+)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import tensorflow as tf
-
+from fedmatch_tf.base.plugins import LearnerEntry
+from fedmatch_tf.base.quiet import tf
 from fedmatch_tf.learners.batches import Batch, ClientRound, Minibatches
-from fedmatch_tf.learners.joint import JointLearner
+from fedmatch_tf.learners.joint import PSEUDO_LABELS, JointLearner
 
 
 class GPL(JointLearner):
@@ -35,3 +35,8 @@ class GPL(JointLearner):
         kept = tf.reduce_max(received_probs, axis=-1) >= self.config.confidence
         labels = tf.argmax(received_probs, axis=-1)
         return self.pseudo_label_loss(x, seed, kept, labels), kept, labels
+
+
+GPL_ENTRY = LearnerEntry(
+    "gpl", GPL, reads=PSEUDO_LABELS, defaults={"confidence": 0.85}, depends_on_end=False, passes=1.4, place=5
+)

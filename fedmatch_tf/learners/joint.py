@@ -10,16 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
-import tensorflow as tf
-
-from fedmatch_tf.config import Config
+from fedmatch_tf.base.quiet import tf
 from fedmatch_tf.learners.batches import Batch, ClientRound, Minibatches, minibatches
 from fedmatch_tf.learners.learner import ABSENT, Terms, descend, gradients
 from fedmatch_tf.networks import build as networks
 from fedmatch_tf.networks import losses
 from fedmatch_tf.networks.evaluate import scaled
+
+if TYPE_CHECKING:
+    from fedmatch_tf.config import Config
+
+
+# Settings of those who take confident predictions for labels.
+PSEUDO_LABELS = frozenset({"lambda_u", "confidence", "augment", "equalize"})
 
 
 class JointLearner:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Callable, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Protocol
 
 import numpy as np
-import tensorflow as tf
 
-from fedmatch_tf.config import Config
-from fedmatch_tf.config.models import learner_of, load
+from fedmatch_tf.base.plugins import learners
+from fedmatch_tf.base.quiet import tf
 from fedmatch_tf.learners.batches import Batch, ClientRound, Minibatches
+
+if TYPE_CHECKING:
+    from fedmatch_tf.config import Config
 
 
 class Terms(NamedTuple):
@@ -49,7 +51,7 @@ def make_learner(config: Config, model: Any, augment: Any, proximal_weight: floa
         augment: (images uint8 [n, h, w, c], rows [k], seed int32 [2]) -> those rows as their strong view.
         proximal_weight: mu of a client's term mu / 2 |theta - received|^2; 0: there is none.
     """
-    learner: Learner = load(learner_of(config.model).where)(config, model, augment, proximal_weight)
+    learner: Learner = learners()[config.learner].make(config, model, augment, proximal_weight)
     return learner
 
 

@@ -16,11 +16,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
+from fedmatch_tf.base.plugins import LearnerEntry
+from fedmatch_tf.base.quiet import tf
 from fedmatch_tf.data.files import Examples
 from fedmatch_tf.learners.batches import Batch, ClientRound, Minibatches, all_slices, minibatches
-from fedmatch_tf.learners.joint import JointLearner
+from fedmatch_tf.learners.joint import PSEUDO_LABELS, JointLearner
 from fedmatch_tf.networks import losses
 from fedmatch_tf.networks.evaluate import scaled
 
@@ -68,3 +69,14 @@ def mixture_share(seed: tf.Tensor) -> tf.Tensor:
     """A draw of Beta(0.75, 0.75), which is a / (a + b) of two draws of Gamma(0.75)."""
     first, second = tf.unstack(tf.random.stateless_gamma([2], seed, BETA))
     return first / (first + second)
+
+
+SEMIFL = LearnerEntry(
+    "semifl",
+    SemiFL,
+    reads=PSEUDO_LABELS,
+    defaults={"confidence": 0.95, "num_epochs_client": 5, "num_epochs_server": 5, "lambda_s": 1.0},
+    depends_on_end=False,
+    passes=2.0,
+    place=4,
+)

@@ -8,6 +8,7 @@ from typing import Callable
 
 import numpy as np
 
+from fedmatch_tf.base.plugins import LearnerEntry
 from fedmatch_tf.learners.batches import Batch
 from fedmatch_tf.learners.joint import JointLearner
 from fedmatch_tf.learners.learner import Terms
@@ -21,3 +22,6 @@ class Supervised(JointLearner):
         x = [part for part in (batch.x_labeled, batch.x_unlabeled) if part is not None]
         y = [part for part in (batch.y_labeled, batch.y_unlabeled) if part is not None]
         return [partial(self._labeled_step, batch.lr, (np.concatenate(x), np.concatenate(y), batch.share_done))]
+
+
+SL = LearnerEntry("sl", Supervised, uses_true_labels=True, depends_on_end=False, passes=1.0, place=1)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import tensorflow as tf
-
+from fedmatch_tf.base.plugins import LearnerEntry
+from fedmatch_tf.base.quiet import tf
 from fedmatch_tf.learners.joint import JointLearner
 from fedmatch_tf.networks import losses
 
@@ -21,3 +21,6 @@ class UDA(JointLearner):
         everything = tf.range(tf.shape(x, tf.int64)[0])
         strong = self.predict(self.augment(x, everything, seed))
         return losses.consistency_kl(weak, strong), tf.ones_like(everything, tf.bool), tf.argmax(weak, axis=-1)
+
+
+UDA_ENTRY = LearnerEntry("uda", UDA, reads=frozenset({"lambda_u", "augment", "equalize"}), passes=2.0, place=2)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import tempfile
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 import numpy as np
-import tensorflow as tf
 
-from fedmatch_tf.config import SMALLEST_IMAGE, ConfigError
-from fedmatch_tf.networks import architectures
-from fedmatch_tf.networks.layers import DecomposedConv2D, DecomposedDense, default_initializer
+from fedmatch_tf.base.errors import ConfigError
+from fedmatch_tf.base.plugins import is_own_network, networks, smallest_image
+from fedmatch_tf.base.quiet import tf
+from fedmatch_tf.networks.makers import Maker, is_ours, makers
 from fedmatch_tf.networks.params import Params, flatten
-
-keras = tf.keras
 
 
 def build_network(
@@ -34,25 +33,49 @@ def build_network(
         arch: a name of ours, or `package.module:function`.
         precision: of what is computed; parameters and probabilities are always float32.
     """
-    smallest = SMALLEST_IMAGE.get(arch, 1)
+    smallest = smallest_image(arch)
     if len(image_shape) != 3 or min(image_shape[:2]) < smallest:
         raise ConfigError(f"--image-size: expected at least {smallest} for {arch}, received images {list(image_shape)}")
-    function = architectures.find(arch)
-    conv, dense = _decomposed_makers(l1_thres) if decomposed else (_plain_conv, _plain_dense)
-    image = keras.Input(tuple(image_shape))
+    function = _find(arch)
+    conv, dense = makers(decomposed, l1_thres)
+    image = tf.keras.Input(tuple(image_shape))
     with _policy(_POLICIES[precision]):
         try:
             scores = function(image, num_classes, conv, dense)
             if scores is None:
                 raise ValueError("it returned nothing; expected scores [batch, classes]")
-            model = keras.Model(image, keras.layers.Softmax(dtype="float32")(scores), name=_model_name(arch))
+            model = tf.keras.Model(image, tf.keras.layers.Softmax(dtype="float32")(scores), name=_model_name(arch))
         except Exception as error:
-            if arch in architectures.NETWORKS:
+            if not is_own_network(arch):
                 raise
             what = f"could not be built for images {list(image_shape)}"
-            raise ConfigError(f"--arch: {arch} {what}: {architectures.told(error)}") from error
+            raise ConfigError(f"--arch: {arch} {what}: {_in_words(error)}") from error
     _check(model, arch, num_classes)
     return model if precision == "float32" else _normalised_in_full(model)
+
+
+def _find(arch: str) -> Callable[[Any, int, Maker, Maker], Any]:
+    """The network's function; `package.module:function` is imported."""
+    if not is_own_network(arch):
+        return networks()[arch].build
+    module_name, name = arch.split(":")
+    try:
+        module = import_module(module_name)
+    except Exception as error:
+        raise ConfigError(f"--arch: the module {module_name} can't be imported: {_in_words(error)}") from error
+    function = getattr(module, name, None)
+    if not callable(function):
+        kind = "none" if function is None else type(function).__name__
+        where = getattr(module, "__file__", "built in")
+        raise ConfigError(f"--arch: expected a function {name} in the module {module_name} ({where}), found {kind}")
+    return function  # type: ignore[no-any-return]
+
+
+def _in_words(error: Exception) -> str:
+    """What went wrong in a user's code, and where."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0] if text else ''} ({last.filename}, line {last.lineno})"
 
 
 # Keras' name of each precision. Variables are float32 in all of them.
@@ -66,41 +89,11 @@ def _normalised_in_full(model: Any) -> Any:
     """
 
     def in_full(layer: Any) -> Any:
-        if not layer.weights or _is_ours(layer):
+        if not layer.weights or is_ours(layer):
             return layer
         return type(layer).from_config({**layer.get_config(), "dtype": "float32"})
 
-    return keras.models.clone_model(model, clone_function=in_full)
-
-
-def _decomposed_makers(l1_thres: float) -> tuple[Any, Any]:
-    return partial(_decomposed_conv, l1_thres), partial(_decomposed_dense, l1_thres)
-
-
-def _decomposed_conv(
-    l1_thres: float, filters: int, size: int, padding: str = "same", strides: int = 1, activation: Any = "relu"
-) -> Any:
-    return DecomposedConv2D(filters, size, strides, padding, activation=activation, l1_thres=l1_thres)
-
-
-def _decomposed_dense(l1_thres: float, units: int, activation: Any = None) -> Any:
-    return DecomposedDense(units, activation=activation, l1_thres=l1_thres)
-
-
-def _plain_conv(filters: int, size: int, padding: str = "same", strides: int = 1, activation: Any = "relu") -> Any:
-    start, no_bias = {"kernel_initializer": default_initializer()}, {"use_bias": False}
-    return _ours(keras.layers.Conv2D(filters, size, strides, padding, activation=activation, **no_bias, **start))
-
-
-def _plain_dense(units: int, activation: Any = None) -> Any:
-    start = default_initializer()
-    return _ours(keras.layers.Dense(units, activation=activation, use_bias=False, kernel_initializer=start))
-
-
-def _ours(layer: Any) -> Any:
-    """Marks a plain layer as one that stands for a decomposed one; the mark is not part of a saved model."""
-    layer.stands_for_decomposed = True
-    return layer
+    return tf.keras.models.clone_model(model, clone_function=in_full)
 
 
 def _model_name(arch: str) -> str:
@@ -143,12 +136,12 @@ def _check(model: Any, arch: str, num_classes: int) -> None:
 @contextmanager
 def _policy(name: str) -> Iterator[None]:
     """Layers made here compute in this precision."""
-    before = keras.mixed_precision.global_policy()
-    keras.mixed_precision.set_global_policy(name)
+    before = tf.keras.mixed_precision.global_policy()
+    tf.keras.mixed_precision.set_global_policy(name)
     try:
         yield
     finally:
-        keras.mixed_precision.set_global_policy(before)
+        tf.keras.mixed_precision.set_global_policy(before)
 
 
 def sigmas(model: Any) -> list[Any]:
@@ -171,17 +164,12 @@ def is_decomposed(model: Any) -> bool:
 
 
 def _kernel_layers(model: Any) -> list[Any]:
-    return [layer for layer in model.layers if _is_ours(layer)]
-
-
-def _is_ours(layer: Any) -> bool:
-    """Whether conv or dense made it."""
-    return hasattr(layer, "psi") or hasattr(layer, "stands_for_decomposed")
+    return [layer for layer in model.layers if is_ours(layer)]
 
 
 def _others(model: Any) -> list[Any]:
     """Variables of layers that conv and dense did not make."""
-    return [variable for layer in model.layers if not _is_ours(layer) for variable in layer.trainable_weights]
+    return [variable for layer in model.layers if not is_ours(layer) for variable in layer.trainable_weights]
 
 
 def kernel_shapes(model: Any) -> list[tuple[int, ...]]:
@@ -246,10 +234,10 @@ def check_file(arch: str, model: Any) -> None:
         path = Path(folder) / "model.keras"
         try:
             model.save(path)
-            keras.models.load_model(path)
+            tf.keras.models.load_model(path)
         except Exception as error:
             what = "has a layer that Keras can't write to a file or read back"
-            raise ConfigError(f"--arch: {arch} {what}: {architectures.told(error)}") from error
+            raise ConfigError(f"--arch: {arch} {what}: {_in_words(error)}") from error
 
 
 _LEFT_OF_DEVIATION = 0.87962566103423978  # what a normal cut off at two standard deviations has left of its deviation

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
+from fedmatch_tf.base.quiet import tf
 from fedmatch_tf.data.files import Examples
 from fedmatch_tf.networks import build as networks
 from fedmatch_tf.networks.losses import cross_entropy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import tensorflow as tf
+from fedmatch_tf.base.quiet import tf
 
 _EPSILON = 1e-7  # probabilities are kept this far from 0 and 1, as Keras' losses do outside a graph
 

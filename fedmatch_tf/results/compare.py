@@ -14,6 +14,8 @@ from fedmatch_tf.base import untrusted
 from fedmatch_tf.base.errors import DataError, printable, short
 from fedmatch_tf.config import Config, ConfigError, changed_settings, flag, make_config, settings
 from fedmatch_tf.config.resume import OF_MACHINE
+from fedmatch_tf.config.rules import parse_task
+from fedmatch_tf.data.datasets import DATASETS
 from fedmatch_tf.results import page, plots, results, style
 from fedmatch_tf.results.names import ONLY_WATCHES, file_name
 from fedmatch_tf.results.results import Result
@@ -268,8 +270,7 @@ def _clients_of(run: Path) -> Mapping[int, Mapping[str, Sequence[float]]]:
 def settings_table(result: Result, theirs: Original) -> Table:
     """Every setting that differs between ours, the original's run and the two profiles."""
     task = str(result.settings["task"])
-    in_paper = task.split("-")[2] in ("c10", "fmnist", "covid")  # the paper's datasets
-    of_paper = make_config(task, profile="paper") if in_paper else None
+    of_paper = make_config(task, profile="paper") if DATASETS[parse_task(task)[2]].in_paper else None
     rows = []
     for name in COMPARED:
         mine, other = result.settings[name], theirs.options.get(settings()[name].original or name)

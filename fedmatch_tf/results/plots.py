@@ -90,7 +90,7 @@ def _has(group: Group, name: str) -> bool:
     model = group.settings["model"]
     if name == "local_test_acc":
         return algorithm_of(model).has_global_model  # else it is test_acc
-    return name == "test_acc" or "confidence" not in learner_of(model).ignores  # of pseudo-labels
+    return name == "test_acc" or "confidence" in learner_of(model).reads  # of pseudo-labels
 
 
 def _by_labels(task: str, summaries: Sequence[Summary]) -> Iterator[Drawn]:

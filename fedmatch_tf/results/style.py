@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from fedmatch_tf.config.models import ALGORITHMS, LEARNERS, parts_of
+from fedmatch_tf.base.plugins import algorithms, learners
+from fedmatch_tf.config.models import parts_of
 
 # Okabe and Ito's colours, readable by colour-blind people; dashes for print without colour.
 COLOURS = ("#D55E00", "#000000", "#009E73", "#0072B2", "#E69F00", "#CC79A7", "#56B4E9")
@@ -24,7 +25,7 @@ class Style(NamedTuple):
 def of_model(model: str, variant: int = 0) -> Style:
     """A learner has a colour, an algorithm a dash; runs that differ in other settings have shades and markers."""
     algorithm, learner = parts_of(model)
-    colour, dash = list(LEARNERS).index(learner), list(ALGORITHMS).index(algorithm)
+    colour, dash = list(learners()).index(learner), list(algorithms()).index(algorithm)
     shade = _shaded(COLOURS[colour % len(COLOURS)], SHADES[variant % len(SHADES)])
     return Style(shade, DASHES[dash % len(DASHES)], MARKERS[variant % len(MARKERS)])
 

@@ -67,8 +67,9 @@ def sweep(
     rounds_done = [len(result.lines) if result else 0 for result in existing]
     for number, (config, result) in enumerate(zip(runs, existing)):
         state = "done" if is_done(result) else "going on" if result else "starting"
-        left = duration(time_left.of(zip(runs[number:], rounds_done[number:])))
-        about = f"[{number + 1} of {len(runs)}, about {left} left] {config.task} {', '.join(run_words(config))}"
+        seconds_left = time_left.of(zip(runs[number:], rounds_done[number:]))
+        left = "an unknown time" if seconds_left is None else f"about {duration(seconds_left)}"
+        about = f"[{number + 1} of {len(runs)}, {left} left] {config.task} {', '.join(run_words(config))}"
         if not quiet:
             print(f"{about}, seed {config.seed}: {state}", file=sys.stderr, flush=True)
         if result is not None and is_done(result):

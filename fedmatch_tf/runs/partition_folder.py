@@ -10,14 +10,16 @@ from typing import Any, NamedTuple
 from fedmatch_tf.base.errors import DataError
 from fedmatch_tf.config import Config
 from fedmatch_tf.data import generator, manifest
-from fedmatch_tf.data.dealing import PartitionSpec
+from fedmatch_tf.data.datasets import DATASETS
+from fedmatch_tf.data.dealing import KINDS, PartitionSpec
 from fedmatch_tf.data.loader import Partitions, open_partitions, sorted_files
-from fedmatch_tf.data.sources import CLASS_NAMES, load_source
+from fedmatch_tf.data.sources import load_source
 from fedmatch_tf.runs.display import Progress
 
 
 def partition_spec(config: Config) -> PartitionSpec:
     """What decides the run's partitions."""
+    reads = KINDS[config.kind].reads
     return PartitionSpec(
         scenario=config.scenario,
         kind=config.kind,
@@ -30,9 +32,9 @@ def partition_spec(config: Config) -> PartitionSpec:
         image_size=config.image_size,
         seed=config.seed,
         unlabeled_per_client=config.unlabeled_per_client,
-        alpha=config.alpha if config.kind == "bdir" else None,
+        alpha=config.alpha if "alpha" in reads else None,
         alpha_labeled=config.alpha_labeled,
-        classes_per_client=config.classes_per_client if config.kind == "bshard" else None,
+        classes_per_client=config.classes_per_client if "classes_per_client" in reads else None,
         labeled_fraction=config.labeled_fraction,
         labeled_clients=config.labeled_clients,
         test_split=None if config.test_split == "pooled" else config.test_split,
@@ -127,7 +129,7 @@ def data_about(config: Config) -> DataAbout:
     partitions = open_partitions(Path(config.dataset_path), config.task)
     if partitions.files is not None:
         return DataAbout(partitions.image_shape, manifest.read_manifest(partitions.folder).class_names)
-    names: tuple[str, ...] = CLASS_NAMES.get(config.dataset, ())
+    names: tuple[str, ...] = DATASETS[config.dataset].class_names
     if len(names) != partitions.num_classes:
         names = tuple(str(number) for number in range(partitions.num_classes))
     return DataAbout(tuple(partitions.image_shape), names)

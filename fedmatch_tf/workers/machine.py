@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import joblib
 
+from fedmatch_tf.base.plugins import networks
 from fedmatch_tf.config import Config, ConfigError
 
-SPLITS_WELL = ("resnet9", "wrn28_2", "resnet8")  # 0.3 GFLOP or more for an image, in which two threads gain
+SPLITS_WELL = 0.3  # GFLOP for an image, in which two threads gain
 
 
 def fill_in(config: Config, cores: int | None = None) -> Config:
@@ -48,4 +49,6 @@ def _threads(config: Config, cores: int) -> int:
     """
     if cores >= config.clients_per_round:
         return cores // config.clients_per_round
-    return 2 if cores > 1 and config.lr_signal == "server" and config.arch in SPLITS_WELL else 1
+    network = networks().get(config.arch)
+    is_large = network is not None and (network.gflop or 0) >= SPLITS_WELL
+    return 2 if cores > 1 and config.lr_signal == "server" and is_large else 1

@@ -14,8 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from fedmatch_tf.base.plugins import is_own_network
 from fedmatch_tf.config import ConfigError
-from fedmatch_tf.config.tables import is_own_network
 
 
 def check_script() -> None:

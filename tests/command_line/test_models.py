@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -15,7 +16,8 @@ import numpy as np
 import pytest
 
 from fedmatch_tf.algorithms.algorithm import ServerState, Update
-from fedmatch_tf.config import KINDS, MODELS, ConfigError, make_config
+from fedmatch_tf.config import MODELS, ConfigError, make_config
+from fedmatch_tf.data.dealing import KINDS
 from fedmatch_tf.learners.schedule import Plateau
 from fedmatch_tf.networks.params import Params
 from tests.command_server import CommandServer
@@ -181,32 +183,62 @@ def test_one_client_alone_may_train_without_helpers() -> None:
 
 
 def documented_code(section: str) -> list[str]:
-    """The blocks of Python in that section of docs/METHODS.md."""
-    sections = (ROOT / "docs" / "METHODS.md").read_text().split("\n## ")
+    """The blocks of Python in that section of docs/METHODS.md or docs/DATA.md."""
+    sections = [part for page in ("METHODS", "DATA") for part in (ROOT / f"docs/{page}.md").read_text().split("\n## ")]
     (text,) = [each for each in sections if each.startswith(f"{section}\n")]
     return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
 
 
+# The last block of Python in a section, and the file that it says it is.
+ADDED = {
+    "Your own dataset": "data/datasets/stripes.py",
+    "Your own network": "networks/tiny.py",
+    "Your own learner": "learners/entropy.py",
+    "Your own algorithm": "algorithms/fedavgm.py",
+}
+
+
 @pytest.fixture(scope="module")
 def extended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
-    """A copy of the project with what docs/METHODS.md adds to it."""
+    """A copy of the project with one file each that docs/METHODS.md and docs/DATA.md add to it, and nothing else."""
     folder = tmp_path_factory.mktemp("extended")
-    for name in ("main.py", "parser.py", "data", "fedmatch_tf", "tests"):
+    for name in ("main.py", "parser.py", "data", "fedmatch_tf", "study", "tests"):
         source = ROOT / name
         (shutil.copytree if source.is_dir() else shutil.copy)(source, folder / name)
-    learner, learner_entry = documented_code("Your own learner")
-    algorithm, algorithm_entry = documented_code("Your own algorithm")
-    (folder / "fedmatch_tf" / "learners" / "entropy.py").write_text(learner)
-    (folder / "fedmatch_tf" / "algorithms" / "fedavgm.py").write_text(algorithm)
-    models = folder / "fedmatch_tf" / "config" / "models.py"
-    text = models.read_text().replace("\nLEARNERS = {\n", f"\nLEARNERS = {{\n{learner_entry}", 1)
-    models.write_text(text.replace("\nALGORITHMS = {\n", f"\nALGORITHMS = {{\n{algorithm_entry}", 1))
+    for section, file in ADDED.items():
+        (folder / "fedmatch_tf" / file).write_text(documented_code(section)[-1])
     with CommandServer(folder) as commands:
         yield Shell(folder, commands)
 
 
-def test_the_documented_learner_trains(extended: Shell) -> None:
-    assert [line["confident"] for line in extended.train("lc-biid-own", "fedprox-entropy")] == [1.0, 1.0]
+def test_the_documented_dataset_network_and_learner_are_known_found_and_trained_on(extended: Shell) -> None:
+    def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "main.py", *arguments]
+        return subprocess.run(
+            command, cwd=extended.cwd, env={**os.environ, **variables}, capture_output=True, text=True
+        )
+
+    help_text = " ".join(run("--task=lc-biid-stripes", "--help").stdout.split())
+    assert "own,stripes}" in help_text
+    assert "resnet8, tiny, or package" in help_text
+    assert "local-entropy" in help_text
+    assert "examples set aside for testing; default: 25" in help_text
+    assert_refused(run("--task=lc-biid-stripe"), "digits,own,stripes}")
+    assert_refused(run("--task=lc-biid-stripes", "--arch=tiny", "--image-size=12"), "expected at least 16 for tiny")
+    gen_data = ("--work-type=gen_data", "--task=lc-biid-stripes", *TINY, "--arch=tiny")
+    assert_refused(run(*gen_data, FEDMATCH_DATA=str(extended.cwd / "none")), r"stripes.npz (x_train, y_train")
+    (extended.cwd / "mine").mkdir()
+    save_npz(extended.cwd / "mine" / "stripes.npz", *made_up_images(150, num_classes=3, size=20))
+    made = run(*gen_data, FEDMATCH_DATA=str(extended.cwd / "mine"))
+    assert made.returncode == 0, made.stderr
+    manifest = json.loads((extended.cwd / "datasets" / "lc-biid-stripes" / "manifest.json").read_text())
+    assert manifest["class_names"] == ["flat", "rising", "falling"]
+    assert {"test_stripes.npy", "s_stripes_2.npy", "u_stripes_2.npy"} <= set(manifest["files"])
+    arguments = ("--task=lc-biid-stripes", "--model=fedprox-entropy", *TINY, "--arch=tiny")
+    trained = extended.commands.run(*arguments, cwd=extended.cwd)
+    assert trained.returncode == 0, trained.stderr
+    lines = (extended.cwd / trained.stdout.splitlines()[-1] / "rounds.jsonl").read_text().splitlines()
+    assert [json.loads(line)["confident"] for line in lines] == [1.0, 1.0]
 
 
 def test_the_documented_algorithm_remembers_its_momentum_when_a_run_goes_on(extended: Shell) -> None:
@@ -227,7 +259,7 @@ def test_the_documented_algorithm_remembers_its_momentum_when_a_run_goes_on(exte
 
 
 def test_the_documented_algorithm_adds_nine_tenths_of_its_last_step() -> None:
-    code, _ = documented_code("Your own algorithm")
+    (code,) = documented_code("Your own algorithm")
     names: dict[str, Any] = {"__name__": "fedavgm"}
     exec(compile(code, "docs/METHODS.md", "exec"), names)
     algorithm = names["FedAvgM"](make_config("lc-biid-c10", model="fedavg-sl"))
@@ -251,7 +283,7 @@ def test_the_documented_algorithm_adds_nine_tenths_of_its_last_step() -> None:
 
 def own_network(cwd: Path) -> tuple[str, ...]:
     """The documented network in that directory, and the flags of a run with it."""
-    (code,) = documented_code("Your own network")
+    code, _ = documented_code("Your own network")
     (cwd / "mynet.py").write_text(code)
     x, y = made_up_images(150, num_classes=5, size=20)
     save_npz(cwd / "own.npz", x, y)

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
+from fedmatch_tf.base.plugins import algorithms, learners
 from fedmatch_tf.config import (
-    DATASETS,
-    KINDS,
     MODELS,
     PROFILES,
     SCENARIOS,
@@ -19,8 +18,9 @@ from fedmatch_tf.config import (
     settings,
     without_effect,
 )
-from fedmatch_tf.config.models import ALGORITHMS, LEARNERS
 from fedmatch_tf.config.resume import INPUT_PATHS, MAY_CHANGE, OF_MACHINE, recorded_config
+from fedmatch_tf.data.datasets import DATASETS
+from fedmatch_tf.data.dealing import KINDS
 
 BOTH = {
     "lr": 1e-3,
@@ -258,11 +258,11 @@ def test_what_is_fedmatchs_own_has_no_effect_on_baselines() -> None:
 
 def test_entries_of_models_name_settings_that_exist() -> None:
     groups = {setting.group for setting in settings().values()}
-    for entry in ALGORITHMS.values():
+    for entry in algorithms().values():
         assert entry.reads <= set(settings())
         assert entry.group is None or entry.group in groups
-    for learner in LEARNERS.values():
-        assert learner.ignores | set(learner.defaults) <= set(settings())
+    for learner in learners().values():
+        assert learner.reads | set(learner.defaults) <= set(settings())
 
 
 # The paper's table of hyper-parameters; lambda_ICCS stands for lambda_i and lambda_a, - for what a row lacks.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from PIL import Image
 from scipy.io import savemat
 
 from fedmatch_tf.base.errors import DataError
-from fedmatch_tf.data import cifar, sources, svhn
-from fedmatch_tf.data.sources import CLASS_NAMES, load_source
+from fedmatch_tf.data import cifar, svhn
+from fedmatch_tf.data.datasets import DATASETS
+from fedmatch_tf.data.sources import load_source
 from tests.conftest import made_up_images
 from tests.data.test_sources import planes, write_archive, write_folder
 
@@ -63,7 +65,7 @@ def test_cifar_100_is_read_from_every_form_with_its_fine_labels(form: str, tmp_p
 
 
 def test_class_names_of_cifar_100_are_a_hundred_in_order() -> None:
-    names = CLASS_NAMES["c100"]
+    names = DATASETS["c100"].class_names
     assert len(set(names)) == 100
     assert list(names) == sorted(names)
 
@@ -139,7 +141,7 @@ def test_damaged_svhn_is_refused(content: bytes, message: str, tmp_path: Path) -
 def cinic(folder: Path, splits: tuple[str, ...] = ("train", "valid", "test")) -> Path:
     """Two images per class and split, each of one grey."""
     for place, split in enumerate(splits):
-        for label, name in enumerate(CLASS_NAMES["c10"]):
+        for label, name in enumerate(DATASETS["c10"].class_names):
             (folder / split / name).mkdir(parents=True)
             for number in range(2):
                 grey = np.full((32, 32, 3), 100 * number + 10 * label + place, np.uint8)
@@ -153,7 +155,7 @@ def test_cinic_10_is_read_split_after_split_and_found_in_the_data_folder(
     cinic(tmp_path / "CINIC-10")
     monkeypatch.setenv("FEDMATCH_DATA", str(tmp_path))
     source = load_source("cinic10")
-    assert source.class_names == CLASS_NAMES["c10"]
+    assert source.class_names == DATASETS["c10"].class_names
     assert source.y.tolist() == np.tile(np.repeat(np.arange(10), 2), 3).tolist()
     assert (source.x[:, 0, 0, 0] % 10).tolist() == np.repeat([0, 1, 2], 20).tolist()
     assert source.x[7, 5, 5].tolist() == [130] * 3  # the second cat of the training images
@@ -178,7 +180,7 @@ def test_a_damaged_image_of_cinic_10_is_refused_by_its_name(damage: str, tmp_pat
 
 @pytest.mark.parametrize("dataset", ["c100", "svhn", "cinic10"])
 def test_a_dataset_that_is_nowhere_says_what_to_put_where(dataset: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "_KERAS_NAMES", {})  # no attempt at a download
+    monkeypatch.setitem(DATASETS, dataset, replace(DATASETS[dataset], download=None))  # no attempt
     with pytest.raises(DataError, match="set FEDMATCH_DATA to a folder with"):
         load_source(dataset)
 

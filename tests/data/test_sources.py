@@ -6,6 +6,7 @@ import gzip
 import io
 import struct
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Callable
 
@@ -15,6 +16,8 @@ from PIL import Image
 
 from fedmatch_tf.base.errors import DataError
 from fedmatch_tf.data import cifar, readers, sources
+from fedmatch_tf.data.datasets import DATASETS
+from fedmatch_tf.data.datasets.fmnist import FMNIST
 from fedmatch_tf.data.sources import load_source
 from tests.base.test_safe_pickle import python_2_batch
 from tests.conftest import SHARED, made_up_images, needs_shared, save_npz
@@ -26,7 +29,12 @@ X, Y = made_up_images(60)
 def _nothing_to_find(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("FEDMATCH_DATA", raising=False)
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "no-keras"))
-    monkeypatch.setattr(sources, "DEBIAN_FASHION_MNIST", tmp_path / "no-debian")
+    _put_debians_images_at(tmp_path / "no-debian", monkeypatch)
+
+
+def _put_debians_images_at(folder: Path, monkeypatch: pytest.MonkeyPatch, checksum: str | None = None) -> None:
+    record = replace(FMNIST, elsewhere=((folder, "Debian"),), checksum=checksum or FMNIST.checksum)
+    monkeypatch.setitem(DATASETS, "fmnist", record)
 
 
 def planes(x: np.ndarray) -> np.ndarray:
@@ -331,7 +339,7 @@ def test_the_real_xrays_are_read_and_their_copies_known(monkeypatch: pytest.Monk
     not Path("/usr/share/datasets/fashion-mnist").is_dir(), reason="Debian's dataset-fashion-mnist is not installed"
 )
 def test_the_real_fashion_mnist_is_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "DEBIAN_FASHION_MNIST", Path("/usr/share/datasets/fashion-mnist"))
+    monkeypatch.setitem(DATASETS, "fmnist", FMNIST)
     source = load_source("fmnist")
     assert source.official is True
     assert np.bincount(source.y).tolist() == [7000] * 10
@@ -360,11 +368,11 @@ def test_a_damaged_copy_of_somebody_else_is_passed_over_and_mentioned(
     keras = idx_folder(tmp_path / "keras" / "datasets" / "fashion-mnist", X[:, :28, :28, 0])
     (keras / "t10k-labels-idx1-ubyte").unlink()
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
-    monkeypatch.setattr(sources, "DEBIAN_FASHION_MNIST", idx_folder(tmp_path / "debian", X[:, :28, :28, 1]))
+    debian = idx_folder(tmp_path / "debian", X[:, :28, :28, 1])
     known = sources.content_checksum(np.concatenate([X[:, :28, :28, 1]] * 2), np.concatenate([Y, Y]))
-    monkeypatch.setitem(sources.KNOWN_CHECKSUMS, "fmnist", known)
+    _put_debians_images_at(debian, monkeypatch, known)
     np.testing.assert_array_equal(load_source("fmnist").x[:60, 2:30, 2:30, 0], X[:, :28, :28, 1])
-    monkeypatch.setitem(sources.KNOWN_CHECKSUMS, "fmnist", "something else")
+    _put_debians_images_at(debian, monkeypatch, "something else")
     with pytest.raises(DataError) as error:
         load_source("fmnist")
     assert "expected t10k-labels-idx1-ubyte" in str(error.value)

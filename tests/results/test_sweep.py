@@ -8,17 +8,28 @@ import pytest
 
 from fedmatch_tf.config import make_config
 from fedmatch_tf.results import sweep
-from fedmatch_tf.results.time_left import TimeLeft, hours
+from fedmatch_tf.results.time_left import TimeLeft, total_hours
 from tests.results.made_up_runs import write_run
 
 
 def test_the_time_left_learns_from_the_runs_that_are_done() -> None:
     config = make_config("lc-biid-c10", num_rounds=10)
-    estimate, left = 3600 * hours(config), TimeLeft()
+    total, left = total_hours([config]), TimeLeft()
+    assert total is not None
+    estimate = 3600 * total
     assert left.of([(config, 0)]) == pytest.approx(estimate + 30)
     left.learn(config, num_rounds=5, seconds=estimate, wall=estimate + 100)  # twice as slow as thought
     assert left.of([(config, 0)] * 2) == pytest.approx(2 * (2 * estimate + 100))
     assert left.of([(config, 5), (config, 10)]) == pytest.approx(estimate + 100)
+
+
+def test_the_time_of_what_nobody_has_counted_is_known_when_a_run_has_shown_it() -> None:
+    config, left = make_config("lc-biid-own", source="x.npz", num_rounds=10), TimeLeft()
+    assert total_hours([config]) is None
+    assert total_hours([make_config("lc-biid-c10"), make_config("lc-biid-c10", arch="my:network")]) is None
+    assert left.of([(config, 0)]) is None
+    left.learn(config, num_rounds=5, seconds=50, wall=60)  # ten seconds a round, and ten around them
+    assert left.of([(config, 4)]) == pytest.approx(6 * 10 + 10)
 
 
 def test_runs_are_found_again_by_what_they_are(tmp_path: Path) -> None:

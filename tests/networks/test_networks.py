@@ -89,7 +89,7 @@ def test_a_decomposed_network_computes_what_a_plain_one_does_with_the_sum(arch: 
     plain = networks.build_network(arch, (32, 32, 3), 7, decomposed=False)
     params = small_params(decomposed)
     networks.write(decomposed, params)
-    networks.write(plain, Params(params.theta(), np.zeros(0, np.float32)))
+    networks.write(plain, Params(params.theta()))
     x = tf.random.stateless_uniform((3, 32, 32, 3), (1, 2))
     probs = decomposed(x, training=True)
     np.testing.assert_allclose(probs, plain(x), rtol=1e-4)

@@ -53,9 +53,8 @@ def train_until_first_step(folder: str) -> None:
     from fedmatch_tf.runs.training import Watch, train
 
     command = parse(["--task", "lc-biid-c10", "--arch", ARCH, "--dataset-path", folder, "--output-path", folder])
-    assert command.config is not None
     make = partial(make_until_first_step, sign=f"{folder}/first-step")
-    train(command.config, Watch(quiet=True, progress=progress_for(True)), make)
+    train(command.arguments["config"], Watch(quiet=True, progress=progress_for(True)), make)
 
 
 def bare_start() -> None:

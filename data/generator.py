@@ -12,5 +12,5 @@ __all__ = ["difference", "generate"]
 if __name__ == "__main__":
     from fedmatch_tf.main import command
 
-    sys.argv[1:1] = ["--work-type", "gen_data"]
+    sys.argv[1:1] = ["gen_data"]
     raise SystemExit(command())

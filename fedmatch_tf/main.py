@@ -8,19 +8,18 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable
 
 if TYPE_CHECKING:
-    from fedmatch_tf.api import Shown
     from fedmatch_tf.config import Config
-    from fedmatch_tf.parser import Command
     from fedmatch_tf.results.references import References, Study
     from fedmatch_tf.runs.display import Progress
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+OUTPUTS = "outputs"
 
 # Paths that a user can put right; any other error of the system, such as a full disk, is not his mistake.
 BAD_PATH = (
@@ -52,7 +51,10 @@ def main(arguments: Sequence[str], study: Study | None = None) -> int:
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")
         set_variables()
-        return _run(parse(arguments), study)
+        command = parse(arguments)
+        extra = {"study": study} if command.work in WITH_STUDY else {}
+        WORK[command.work](**command.arguments, **extra)
+        return DONE
     except KeyboardInterrupt:
         return _interrupted()
     except ModuleNotFoundError as error:
@@ -129,46 +131,45 @@ def _failure(error: Exception) -> int:
     return FAILED
 
 
-def _run(command: Command, study: Study | None) -> int:
-    from fedmatch_tf.runs.display import progress_for
-
-    progress, references = progress_for(command.quiet), study.references if study else None
-    if command.config is not None and command.work_type == "gen_data":
-        return gen_data(command.config, command.force, command.quiet, progress)
-    if command.work_type == "train":
-        return train(command, references) if command.seeds is None else train_seeds(command, progress, references)
-    if command.work_type == "reproduce":
-        return reproduce(command, progress, study)
-    if command.run is not None:
-        return use_model(command, progress)
-    output = Path(command.given.get("output_path", "outputs"))
-    if command.work_type == "compare":
-        from fedmatch_tf.results.compare import compare
-
-        print(compare(command.runs, Path(command.official or ""), output))
-    else:
-        from fedmatch_tf.results.build import report
-
-        print(report(command.runs, output, progress, references))
-    return DONE
-
-
-def train(command: Command, references: References | None) -> int:
-    """Trains, or goes on with a run; prints its result, and its folder last."""
+def train(
+    config: Config,
+    given: Mapping[str, Any],
+    study: Study | None = None,
+    quiet: bool = False,
+    seeds: Sequence[int] = (),
+) -> None:
+    """Trains one run, or one per seed; prints results, and the folders last."""
     import fedmatch_tf
-    from fedmatch_tf.results.outcome import describe
     from fedmatch_tf.workers.environment import keep_memory
 
+    if seeds:
+        from fedmatch_tf.results.sweep import sweep_seeds
+
+        folders, text = sweep_seeds(config, seeds, given, quiet, _progress(quiet), _references(study))
+        print(text, *map(_from_here, folders), sep="\n")
+        return
     keep_memory()  # this process is ours; one that imports us may have its own ideas
-    shown: Shown = "notes" if command.quiet else True
-    if command.resume is not None:
-        result = fedmatch_tf.resume(command.resume, progress=shown, **command.given)
-    else:
-        assert command.config is not None
-        result = fedmatch_tf.train(command.config, progress=shown)
-    print(describe(result.folder, references))
-    print(_from_here(result.folder))
-    return DONE
+    _show(fedmatch_tf.train(config, progress="notes" if quiet else True).folder, study)
+
+
+def resume(run: str, given: Mapping[str, Any], study: Study | None = None, quiet: bool = False) -> None:
+    """Goes on with a run; prints its result, and its folder last."""
+    import fedmatch_tf
+    from fedmatch_tf.workers.environment import keep_memory
+
+    keep_memory()
+    _show(fedmatch_tf.resume(run, progress="notes" if quiet else True, **given).folder, study)
+
+
+def _show(folder: Path, study: Study | None) -> None:
+    from fedmatch_tf.results.outcome import describe
+
+    print(describe(folder, _references(study)))
+    print(_from_here(folder))
+
+
+def _references(study: Study | None) -> References | None:
+    return study.references if study else None
 
 
 def _from_here(folder: Path) -> Path:
@@ -177,74 +178,20 @@ def _from_here(folder: Path) -> Path:
     return folder.relative_to(here) if here in folder.parents else folder
 
 
-def train_seeds(command: Command, progress: Progress, references: References | None) -> int:
-    """Trains one run per seed; prints mean and deviation, and the folders last."""
-    from fedmatch_tf.results.sweep import sweep_seeds
+def _progress(quiet: bool) -> Progress:
+    from fedmatch_tf.runs.display import progress_for
 
-    assert command.config is not None
-    assert command.seeds is not None
-    folders, text = sweep_seeds(command.config, command.seeds, command.given, command.quiet, progress, references)
-    print(text)
-    for folder in folders:
-        print(_from_here(folder))
-    return DONE
+    return progress_for(quiet)
 
 
-def use_model(command: Command, progress: Progress) -> int:
-    """Evaluates a trained model, predicts with it or exports it; prints what was written last."""
-    run, output = Path(command.run or ""), Path(command.given.get("output_path", "outputs"))
-    if command.work_type == "evaluate":
-        from fedmatch_tf.results.evaluation import evaluate
-
-        given = {name: command.given.get(name) for name in ("dataset_path", "precision")}
-        done = evaluate(run, command.given.get("source"), output, progress, **given)
-        print(done.text)
-        print(done.folder)
-    elif command.work_type == "predict":
-        from fedmatch_tf.results.prediction import predict
-
-        to = Path(command.output) if command.output else None
-        precision = command.given.get("precision")
-        written = predict(
-            run, command.images, to, output, progress, lambda text: print(text, file=sys.stderr), precision
-        )
-        print(f"{written.predicted:,} images predicted, {written.skipped:,} skipped")
-        print(written.path)
-    else:
-        from fedmatch_tf.results.export import export
-
-        print(export(run, Path(command.to or "")))
-    return DONE
-
-
-def reproduce(command: Command, progress: Progress, study: Study | None) -> int:
-    """Lists experiments, prints their commands, or runs one and reports on it."""
-    from fedmatch_tf.config import ConfigError
-
-    if study is None:
-        raise ConfigError(
-            "--work-type reproduce: needs a checkout of the project, whose study/ has the paper's experiments; there, "
-            "python main.py --work-type reproduce --list"
-        )
-    study.reproduce(
-        command.experiment or "",
-        command.seeds,
-        command.given,
-        listing=command.list_experiments,
-        dry_run=command.dry_run,
-        quiet=command.quiet,
-        progress=progress,
-    )
-    return DONE
-
-
-def gen_data(config: Config, force: bool, quiet: bool, progress: Progress) -> int:
+def gen_data(config: Config, force: bool = False, quiet: bool = False) -> None:
     """Makes the task's partitions, or verifies them if they are there; prints what they hold and their folder."""
     from fedmatch_tf.data.generator import generate
     from fedmatch_tf.data.manifest import describe
     from fedmatch_tf.data.sources import load_source
     from fedmatch_tf.runs.partition_folder import partition_spec
 
+    progress = _progress(quiet)
     try:
         source = load_source(config.dataset, config.source, config.image_size, progress)
         if source.official is False:
@@ -257,7 +204,87 @@ def gen_data(config: Config, force: bool, quiet: bool, progress: Progress) -> in
         print(describe(generated.manifest))
         print("written" if generated.written else "unchanged: every file is as its manifest says")
     print(generated.folder)
-    return DONE
+
+
+def reproduce(
+    given: Mapping[str, Any],
+    study: Study | None = None,
+    experiment: str = "",
+    seeds: Sequence[int] | None = None,
+    list: bool = False,
+    dry_run: bool = False,
+    quiet: bool = False,
+) -> None:
+    """Lists experiments, prints their commands, or runs one and reports on it."""
+    from fedmatch_tf.config import ConfigError
+
+    if study is None:
+        raise ConfigError(
+            "--work-type reproduce: needs a checkout of the project, whose study/ has the paper's experiments; there, "
+            "python main.py --work-type reproduce --list"
+        )
+    progress = _progress(quiet)
+    study.reproduce(experiment, seeds, given, listing=list, dry_run=dry_run, quiet=quiet, progress=progress)
+
+
+def report(runs: Sequence[str], study: Study | None = None, output_path: str = OUTPUTS, quiet: bool = False) -> None:
+    """Writes the report of runs; prints its folder."""
+    from fedmatch_tf.results.build import report
+
+    print(report(runs, Path(output_path), _progress(quiet), _references(study)))
+
+
+def compare(runs: Sequence[str], official: str, output_path: str = OUTPUTS, quiet: bool = False) -> None:
+    """Writes the comparison of runs with the original's; prints its folder."""
+    from fedmatch_tf.results.compare import compare
+
+    print(compare(runs, Path(official), Path(output_path)))
+
+
+def evaluate(
+    run: str, source: str | None = None, output_path: str = OUTPUTS, quiet: bool = False, **given: str
+) -> None:
+    """Evaluates a trained model; prints figures, and the folder they are in last."""
+    from fedmatch_tf.results.evaluation import evaluate
+
+    written = evaluate(Path(run), source, Path(output_path), _progress(quiet), **given)
+    print(written.text)
+    print(written.folder)
+
+
+def predict(
+    run: str,
+    images: Sequence[str],
+    output: str | None = None,
+    output_path: str = OUTPUTS,
+    precision: str | None = None,
+    quiet: bool = False,
+) -> None:
+    """Writes a trained model's predictions of images; prints the file last."""
+    from fedmatch_tf.results.prediction import predict
+
+    def note(text: str) -> None:
+        print(text, file=sys.stderr)
+
+    file = Path(output) if output else None
+    written = predict(Path(run), images, file, Path(output_path), _progress(quiet), note, precision)
+    print(f"{written.predicted:,} images predicted, {written.skipped:,} skipped")
+    print(written.path)
+
+
+def export(run: str, to: str, quiet: bool = False) -> None:
+    """Writes a trained model as a file that needs nothing of this project; prints it."""
+    from fedmatch_tf.results.export import export
+
+    print(export(Path(run), Path(to)))
+
+
+# The work of each Command, by its name.
+WORK: dict[str, Callable[..., None]] = {
+    function.__name__: function
+    for function in (train, resume, gen_data, reproduce, report, compare, evaluate, predict, export)
+}
+WITH_STUDY = ("train", "resume", "reproduce", "report")  # that set a run beside what papers report
 
 
 def command() -> int:

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedmatch_tf.config import Config, ConfigError, flag, make_config, without_effect
+from fedmatch_tf.config import Config, ConfigError, flag, make_config, settings, without_effect
 from fedmatch_tf.config.resume import OF_MACHINE
-from fedmatch_tf.config.rules import meaningless, parse_task
+from fedmatch_tf.config.rules import parse_task
 from fedmatch_tf.data.dealing import KINDS
 
 Run = Mapping[str, Any]  # settings that differ from the defaults
@@ -255,25 +255,23 @@ def plan(name: str, seeds: Sequence[int], given: Mapping[str, Any]) -> Plan:
         seeds = (1,)  # its runs say their seeds
     made, notes = [], []
     for seed in seeds:
-        for settings in EXPERIMENTS[name].runs:
-            fitting, remarks = _fitting(settings, given)
-            made.append(make_config(**{"seed": seed, **settings, **fitting}))
+        for run in EXPERIMENTS[name].runs:
+            fitting, remarks = _fitting(run, given)
+            made.append(make_config(**{"seed": seed, **run, **fitting}))
             notes += remarks
     return Plan(list(dict.fromkeys(made)), list(dict.fromkeys(notes)))
 
 
 def _fitting(run: Run, given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """(the settings given that this run can have, what is to be said of the others)."""
-    task, model = run["task"], run["model"]
-    senseless = meaningless(task, model, given)
-    # As the run will be, but for switches, which may be of another algorithm, and the run's length.
-    others = {name for name, value in given.items() if value is True} | {"num_rounds", "num_steps"} | set(senseless)
-    as_given = {name: value for name, value in given.items() if name not in others}
-    idle = without_effect(make_config(**{**run, **as_given})) - OF_MACHINE
-    senseless = {name: "it has no effect" for name in given if name in idle} | senseless
-    fitting = {name: value for name, value in given.items() if name not in senseless}
-    notes = [f"{flag(name)} is left out where {why}" for name, why in senseless.items()]
-    steps = KINDS[parse_task(task)[1]].defaults.get("num_steps", 1)
+    why = {name: reason for name, reason in without_effect(make_config(**run)).items() if settings()[name].refuse}
+    # As the run will be, but for its length, which may not fit the steps yet.
+    rest = {name: value for name, value in given.items() if name not in {"num_rounds", "num_steps", *why}}
+    why.update(without_effect(make_config(**{**run, **rest})))
+    left_out = [name for name in given if name in why.keys() - OF_MACHINE]
+    fitting = {name: value for name, value in given.items() if name not in left_out}
+    notes = [f"{flag(name)} is left out of some runs: {why[name]}" for name in left_out]
+    steps = KINDS[parse_task(run["task"])[1]].defaults.get("num_steps", 1)
     if "num_steps" not in given and given.get("num_rounds", math.inf) < steps:
         fitting["num_steps"] = given["num_rounds"]  # the fewest rounds of a streaming run
         notes.append(f"streaming tasks: {fitting['num_steps']} steps, one per round")

@@ -1,22 +1,23 @@
-"""What a setting is, what its value must satisfy, and what settings must satisfy together."""
+"""What a setting is, what its value must satisfy, and when it has a meaning."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from fedmatch_tf.base.errors import ConfigError, short
-from fedmatch_tf.base.plugins import AlgorithmEntry, algorithms, is_own_network, learners, networks, smallest_image
-from fedmatch_tf.config.models import algorithm_of, learner_of
-from fedmatch_tf.config.tables import SCENARIOS
+from fedmatch_tf.base.plugins import is_own_network, networks, smallest_image
+from fedmatch_tf.config.models import algorithm_of
 from fedmatch_tf.data.datasets import DATASETS
 from fedmatch_tf.data.dealing import KINDS
 
 if TYPE_CHECKING:
     from fedmatch_tf.config.record import Config
+
+SCENARIOS = {"lc": "labels-at-client", "ls": "labels-at-server"}
 
 
 class Rule(NamedTuple):
@@ -26,21 +27,37 @@ class Rule(NamedTuple):
     holds: Callable[[Any], bool]
 
 
-class Setting(NamedTuple):
-    """All that is known of a field of Config; the command line is built from these."""
+class Condition(NamedTuple):
+    """When a setting has a meaning."""
 
-    kind: type
+    holds: Callable[[Config], bool]
+    otherwise: str  # what is so where it does not hold
+
+
+class Setting(NamedTuple):
+    """All that is known of a field of Config: flag, help, check, config.json and resume follow from it."""
+
     group: str
     text: str
-    choices: tuple[str, ...] = ()
+    default: Any = None  # or a function of the other settings' values
+    by: Mapping[str, Any] = MappingProxyType({})  # other defaults: of a scenario
     rule: Rule | None = None
-    optional: bool = False  # None is a value
-    may_change: bool = False  # when a run goes on: no result depends on it
+    choices: tuple[str, ...] = ()
+    applies: tuple[Condition, ...] = ()  # all must hold, and the entries of task and model must read it
+    # Where it does not apply: every value but the default is refused, or these values; else a flag gets a note.
+    refuse: bool | tuple[Any, ...] = False
+    # When a run goes on: no result depends on it; or a function of the run's Config and the new value: why not.
+    may_change: bool | Callable[[Config, Any], str] = False
     of_machine: bool = False  # says where and how a run is worked on, not which run it is
     input_path: bool = False  # a file or folder that the run reads
-    aliases: tuple[str, ...] = ()  # other names on the command line and in files of earlier versions of this program
-    before: Any = None  # what runs did that were recorded before there was this setting, where that isn't the default
+    alias: str | None = None  # another name of its flag
     original: str | None = None  # its name among the options in the original's logs, where that differs
+    kind: type = str  # this and the next follow from the field's annotation
+    optional: bool = False  # None is a value
+
+    def refuses(self, value: Any) -> bool:
+        """Whether the value is an error where the setting does not apply."""
+        return value in self.refuse if isinstance(self.refuse, tuple) else self.refuse and value != self.default
 
 
 POSITIVE = Rule("greater than 0", lambda value: value > 0)
@@ -61,15 +78,48 @@ NETWORK = Rule(
 )
 GPU_IDS = Rule("of 0 or greater", lambda ids: min(ids) >= 0)
 
+STREAMING = Condition(lambda config: KINDS[config.kind].streams, "the task is not streaming (simb)")
+LABELED_CLIENTS = Condition(lambda config: config.scenario == "lc", "the server has all labels")
+LABELED_SERVER = Condition(lambda config: config.scenario == "ls", "the server has no labels")
+NUMBER_OF_LABELS = Condition(lambda config: config.labeled_fraction is None, "--labeled-fraction says how many")
+POOLED = Condition(lambda config: config.test_split == "pooled", "the test set is the dataset's own, all of it")
+GLOBAL_MODEL = Condition(lambda config: config.has_global_model, "the clients share nothing, so no model is global")
+ALL_SEE_LABELS = Condition(
+    lambda config: config.has_global_model or config.uses_true_labels,
+    "the clients share nothing, so those without labels would never learn from any",
+)
+DECOMPOSED = Condition(lambda config: config.decomposed, "parameters are one set, not sigma and psi")
+CONSISTENCY = Condition(lambda config: not config.no_icc, "--no-icc leaves helpers out")
+HELPERS = Condition(lambda config: config.uses_helpers, "there are no helpers")
+DRAWN = Condition(lambda config: config.init_weights is None, "--init-weights has the starting weights")
+OWN_RATES = Condition(lambda config: config.lr_signal == "client", "all clients have one learning rate")
+ON_DEVICES = Condition(lambda config: config.lr_memory == "device", "the learning rate is kept by the client")
+ON_GPU = Condition(lambda config: config.gpu is not None or config.backend == "ray", "no GPU was given")
+ON_RAY = Condition(lambda config: config.backend == "ray", "is for --backend ray")
+
 
 def _is_address(text: str) -> bool:
-    found = re.fullmatch(r"[^\s:/]+:(\d{1,5})", text)
-    return found is not None and 0 < int(found[1]) < 2**16
+    address = re.fullmatch(r"[^\s:/]+:(\d{1,5})", text)
+    return address is not None and 0 < int(address[1]) < 2**16
 
 
 def flag(name: str) -> str:
     """The command-line flag of a setting."""
     return "--" + name.replace("_", "-")
+
+
+def from_text(name: str, text: str, setting: Setting) -> Any:
+    """The setting's value that a text of the command line stands for; ConfigError if it can't be one."""
+    value: Any = text
+    try:
+        if setting.kind is tuple:
+            value = tuple(int(part) for part in text.split(","))
+        elif setting.kind is not str:
+            value = setting.kind(text)
+    except ValueError:
+        value = text  # the check says what was expected
+    check_value(name, value, setting)
+    return value
 
 
 def check_value(name: str, value: Any, setting: Setting) -> None:
@@ -127,25 +177,14 @@ def check_together(config: Config) -> None:
 
 
 def _check_data(config: Config) -> None:
-    _, kind, dataset = parse_task(config.task)
-    if DATASETS[dataset].given_by_source and config.source is None:
+    if DATASETS[config.dataset].given_by_source and config.source is None:
         raise ConfigError(f"--source: expected your .npz file or image folder with --task {config.task}, received none")
     smallest = smallest_image(config.arch)
     if config.image_size < smallest:
         raise ConfigError(f"--image-size: expected at least {smallest} for {config.arch}, received {config.image_size}")
-    if config.scenario == "ls" and (config.labeled_clients is not None or config.alpha_labeled is not None):
-        name = "labeled_clients" if config.labeled_clients is not None else "alpha_labeled"
-        raise ConfigError(
-            f"{flag(name)}: expected a task that begins with lc, received {config.task}: the server has all labels"
-        )
     if config.labeled_clients is not None and config.labeled_clients > config.num_clients:
         raise ConfigError(
             f"--labeled-clients: expected at most the {config.num_clients} clients, received {config.labeled_clients}"
-        )
-    if not KINDS[kind].streams and config.num_steps != 1:
-        raise ConfigError(
-            f"--num-steps: expected 1 unless the task is streaming (simb), received {config.num_steps} "
-            f"with --task {config.task}"
         )
 
 
@@ -168,105 +207,26 @@ def _check_rounds(config: Config) -> None:
         )
     if config.scenario == "ls" and config.batch_size_server < 1:
         raise ConfigError(f"--batch-size-server: expected at least 1 with {config.task}, received 0")
-    if config.scenario == "ls" and config.num_epochs_server == 0 and not learner_of(config.model).uses_true_labels:
+    if config.scenario == "ls" and config.num_epochs_server == 0 and not config.uses_true_labels:
         raise ConfigError(
             f"--num-epochs-server: expected at least 1 with --task {config.task}, received 0: nobody would see a label"
         )
 
 
 def _check_model(config: Config) -> None:
-    for algorithm, entry in algorithms().items():
-        for name in _own_settings(config, entry) - _own_settings(config, algorithm_of(config.model)):
-            if getattr(config, name) is True:  # an ablation of another algorithm
-                raise ConfigError(f"{flag(name)}: is for --model {algorithm}, received {config.model}")
     only = algorithm_of(config.model).scenario
     if only is not None and config.scenario != only:
         raise ConfigError(
             f"--model: {config.model} is for {SCENARIOS[only]}: its server fine-tunes on labels of its own. Use a task "
             f"that begins with {only}, or another model; received --task {config.task}"
         )
-    if config.ablate_eval and config.no_decomposition:
-        raise ConfigError(
-            "--ablate-eval: tests sigma and psi apart, which --no-decomposition leaves out; use one of them"
-        )
     if config.uses_helpers and config.num_clients == 1:
         raise ConfigError(
             "--num-clients: expected at least 2 with helpers, received 1: nobody could help. "
             "Use --no-icc (or --num-helpers 0), or more clients"
         )
-    if config.has_global_model:
-        return
-    if config.drop_rate:
-        raise ConfigError(f"--drop-rate: {config.model} sends nothing that could be lost; leave it out")
-    if config.keep_best:
-        raise ConfigError(f"--keep-best: {config.model} has no global model to keep; leave it out")
-    if config.lr_signal == "server":
-        raise ConfigError(
-            f"--lr-signal: {config.model} has no global model to validate; expected client, received server"
-        )
-    if config.eval_clients == "valid":
-        raise ConfigError(
-            f"--eval-clients: {config.model} has no global model, so its clients must test; expected always or auto, "
-            f"received valid"
-        )
-    if config.labeled_clients is not None and not learner_of(config.model).uses_true_labels:
-        raise ConfigError(
-            f"--labeled-clients: {config.model} shares nothing, so clients without labels would never learn from any; "
-            f"leave it out, or use another model"
-        )
-    if config.scenario == "ls":
+    if config.scenario == "ls" and not config.has_global_model:
         raise ConfigError(
             f"--model: {config.model} shares nothing, so in labels-at-server clients would never learn from labels; "
             f"use a task that begins with lc, or another model"
         )
-
-
-def meaningless(task: str, model: str, given: Mapping[str, Any]) -> dict[str, str]:
-    """Of the settings given, those that a run of this task and model would be refused for, each with the reason."""
-    scenario, kind, _ = parse_task(task)
-    why: dict[str, str] = {}
-    if not KINDS[kind].streams:
-        why["num_steps"] = "the task is not streaming"
-    if scenario == "ls":
-        why.update(dict.fromkeys(("labeled_clients", "alpha_labeled"), "the server has all labels"))
-    if not algorithm_of(model).has_global_model:
-        why.update(dict.fromkeys(("drop_rate", "keep_best"), "clients share nothing"))
-        if not learner_of(model).uses_true_labels:
-            why["labeled_clients"] = "clients share nothing"
-        if given.get("lr_signal") == "server" or given.get("eval_clients") == "valid":
-            why.update(dict.fromkeys(("lr_signal", "eval_clients"), "there is no global model to score"))
-    return {name: reason for name, reason in why.items() if name in given}
-
-
-def without_effect(config: Config) -> set[str]:
-    """Settings that this run never looks at."""
-    names = {"batch_size_server", "num_epochs_server"} if config.scenario == "lc" else set()
-    for entry in algorithms().values():
-        names |= _own_settings(config, entry) - _own_settings(config, algorithm_of(config.model))
-    names |= _all_read(learners().values()) - learner_of(config.model).reads
-    names |= _all_read(KINDS.values()) - KINDS[config.kind].reads
-    names |= {"num_test"} if config.test_split == "source" else set()
-    names |= {"labels_per_class"} if config.labeled_fraction is not None else set()
-    if config.gpu is None and config.backend != "ray":
-        names |= {"clients_per_gpu", "gpu_memory"}
-    if config.init_weights is not None:
-        names |= {"init_draws"}
-    if config.lr_signal == "server":
-        names |= {"lr_memory"}
-    if config.lr_signal == "server" or config.lr_memory == "client":
-        names |= {"lr_devices"}
-    if not config.decomposed:
-        names |= {"lambda_l1", "lambda_l2", "l1_thres"}
-    if not config.uses_helpers:
-        names |= {"helper_interval", "lambda_i", "icc_rows"} | ({"num_helpers"} if config.num_helpers else set())
-    return names
-
-
-def _all_read(entries: Iterable[Any]) -> frozenset[str]:
-    return frozenset().union(*(entry.reads for entry in entries))
-
-
-def _own_settings(config: Config, entry: AlgorithmEntry) -> frozenset[str]:
-    """The settings that this algorithm looks at, and not every other."""
-    groups = {field.name: field.metadata["setting"].group for field in dataclasses.fields(config)}
-    return entry.reads | {name for name, group in groups.items() if group == entry.group}

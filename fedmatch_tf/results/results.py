@@ -107,7 +107,7 @@ def _mark_repeated(results: Sequence[Result]) -> list[Result]:
 
 def identity(settings: Mapping[str, Any], leave_out: frozenset[str] = frozenset()) -> tuple[tuple[str, str], ...]:
     """What tells runs apart: all settings but the machine's, and those that a run never looks at."""
-    without = OF_MACHINE | leave_out | without_effect(Config(**settings))
+    without = OF_MACHINE | leave_out | without_effect(Config(**settings)).keys()
     return tuple((name, repr(settings[name])) for name in sorted(set(settings) - without))
 
 
@@ -135,8 +135,7 @@ def read(folder: Path) -> Result:
 
 def _settings(given: Any) -> dict[str, Any]:
     """The settings, checked by Config's own rules; those that this version doesn't have are left out."""
-    names = {*settings(), *(alias for setting in settings().values() for alias in setting.aliases)}
-    values = {"source": "-", **{name: value for name, value in given.items() if name in names}}
+    values = {"source": "-", **{name: value for name, value in given.items() if name in settings()}}
     json.dumps(values, ensure_ascii=False).encode()  # text that can be written again
     return asdict(recorded_config(values))
 
@@ -217,7 +216,7 @@ def _label(each: Group, groups: Sequence[Group]) -> str:
     differing = [
         name
         for name in settings()
-        if name not in OF_MACHINE | {"seed", "task", "model"} | without_effect(Config(**own))
+        if name not in OF_MACHINE | {"seed", "task", "model"} | without_effect(Config(**own)).keys()
         and len({repr(other[name]) for other in (same if name in ("arch", "profile") else alike)}) > 1
     ]
     parts = [f"{own['model']}"]

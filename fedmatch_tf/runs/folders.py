@@ -20,7 +20,7 @@ from fedmatch_tf.algorithms.algorithm import ServerState
 from fedmatch_tf.base.errors import DataError, shortened
 from fedmatch_tf.base.program import program
 from fedmatch_tf.config import Config, ConfigError
-from fedmatch_tf.config.resume import continued, missing_settings, recorded_config
+from fedmatch_tf.config.resume import continued, recorded_config
 from fedmatch_tf.federation.records import RoundRecord
 from fedmatch_tf.federation.store import Store
 from fedmatch_tf.runs import checkpoint
@@ -270,9 +270,6 @@ def both(folder: Path, flag: str) -> tuple[Path, Path]:
 
 def config_of(settings: Mapping[str, Any], folder: Path, flag: str) -> Config:
     """The Config that a checkpoint has."""
-    missing = missing_settings(settings)
-    if missing:
-        raise ConfigError(f"{flag}: {folder}: expected the setting {missing[0]}, found none; its checkpoint was edited")
     try:
         return recorded_config(settings)
     except ConfigError as error:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from fedmatch_tf import main
-from fedmatch_tf.config import flag, settings
+from fedmatch_tf.config import Config, flag, settings
 from fedmatch_tf.data import files
 from fedmatch_tf.data.manifest import read_manifest
 from tests.command_server import CommandServer
@@ -39,27 +39,65 @@ def test_help_lists_every_setting_in_groups_and_imports_nothing_heavy() -> None:
     assert loaded.stdout.splitlines()[-1] == "[]"
 
 
+def config_of(*arguments: str) -> Config:
+    config = parse(arguments).arguments["config"]
+    assert isinstance(config, Config)
+    return config
+
+
 def test_every_setting_can_be_given_by_its_flag() -> None:
     samples = {int: "3", float: "0.5", str: "text", tuple: "0,2"}
     for name, setting in settings().items():
         if name in ("task", "num_steps", "lr_factor", "image_size"):
             continue
         if setting.kind is bool:
-            assert getattr(parse(["--task", "lc-biid-c10", flag(name)]).config, name) is True
+            assert getattr(config_of("--task", "lc-biid-c10", flag(name)), name) is True
             continue
         text = setting.choices[0] if setting.choices else samples[setting.kind]
         text = {"ray_address": "head:6379", "arch": "alexnet"}.get(name, text)
         with_ray = ["--backend", "ray"] if name.startswith("ray_") else []
-        config = parse(["--task", "lc-biid-c10", *with_ray, flag(name), text]).config
+        config = config_of("--task", "lc-biid-c10", *with_ray, flag(name), text)
         expected = (0, 2) if setting.kind is tuple else setting.kind(text)
         assert getattr(config, name) == expected, name
 
 
-def test_the_originals_abbreviated_flag_works() -> None:
+def test_the_originals_command_works() -> None:
     text = "--gpu 0,1 --work-type train --model fedmatch --task lc-biid-c10 --frac-client 0.1 --seed 1"
-    command = parse(text.split())
-    assert command.config is not None
-    assert (command.config.frac_clients, command.config.gpu) == (0.1, (0, 1))
+    config = config_of(*text.split())
+    assert (config.frac_clients, config.gpu) == (0.1, (0, 1))
+
+
+def test_a_kind_of_work_is_the_first_argument_or_a_flag_anywhere() -> None:
+    flags = ["--task=lc-biid-digits", "--force"]
+    command = parse(["gen_data", *flags])
+    assert command.work == "gen_data"
+    for arguments in (["--work-type", "gen_data", *flags], [*flags, "--work-type=gen_data"]):
+        assert parse(arguments) == command
+    assert parse(["--task=lc-biid-digits"]) == parse(["train", "--task=lc-biid-digits"])
+    assert parse(["--resume", "x", "--num-rounds=3"]) == ("resume", {"run": "x", "given": {"num_rounds": 3}})
+
+
+@pytest.mark.parametrize(
+    ("work", "flags"),
+    [
+        ("report", "--runs --output-path --quiet"),
+        ("compare", "--runs --official --output-path --quiet"),
+        ("evaluate", "--run --source --dataset-path --precision --output-path --quiet"),
+        ("predict", "--run --images --output --precision --output-path --quiet"),
+        ("export", "--run --to --quiet"),
+    ],
+)
+def test_help_of_a_kind_of_work_has_what_it_reads_and_nothing_else(work: str, flags: str) -> None:
+    for arguments in ((work, "--help"), ("--help", "--work-type", work)):
+        shown = run_main(*arguments).stdout.split("options:")[1]
+        assert set(re.findall(r"^  (?:-h, )?(--[\w-]+)", shown, re.M)) == {"--help", "--version", *flags.split()}
+
+
+def test_gen_data_shows_what_decides_partitions_and_takes_the_flags_of_a_training_run() -> None:
+    shown = run_main("gen_data", "--help").stdout
+    assert all(name in shown for name in ("--task", "--seed", "--num-clients", "--alpha", "--source", "--force"))
+    assert not any(name in shown for name in ("--lr", "--confidence", "--gpu", "--resume", "--runs", "--work-type"))
+    assert parse(["gen_data", "--task=lc-biid-digits", "--lr=0.5", "--workers=3"]).arguments["config"].lr == 0.5
 
 
 def test_gen_data_writes_partitions_and_prints_their_folder_last(small_npz: Path, tmp_path: Path) -> None:
@@ -165,6 +203,11 @@ def test_gen_data_imports_no_tensorflow(tmp_path: Path) -> None:
         ("--task ls-biid-c10 --model local-sl", "never learn from labels"),
         ("--task lc-biid-c10 --work-type dance", "--work-type: invalid choice: 'dance'"),
         ("--task lc-biid-c10 extra", "unrecognized arguments: extra"),
+        ("dance --task lc-biid-c10", "expected a flag or one of train, gen_data, "),
+        ("evalute --run x", "received 'evalute'; did you mean evaluate?"),
+        ("evaluate --work-type train --run x", "expected one kind of work, received evaluate and train"),
+        ("--task lc-biid-c10 --work-type", "--work-type: expected one argument"),
+        ("gen_data --task lc-biid-c10 --resume x", "--resume: is for --work-type train; received"),
     ],
 )
 def test_bad_flags_exit_with_2_and_one_message(arguments: str, message: str, tmp_path: Path) -> None:

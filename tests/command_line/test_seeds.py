@@ -73,4 +73,7 @@ def test_seeds_without_meaning_are_refused(tmp_path: Path) -> None:
     task = "--task=lc-biid-digits"
     assert_refused(run_main(task, "--seeds=2", "--seed=1", cwd=tmp_path), "give --seeds or --seed, not both")
     assert_refused(run_main("--resume=x", "--seeds=2", cwd=tmp_path), "--resume goes on with one run")
-    assert_refused(run_main("--work-type=gen_data", task, "--seeds=2", cwd=tmp_path), "is for training")
+    assert_refused(
+        run_main("--work-type=gen_data", task, "--seeds=2", cwd=tmp_path),
+        "--seeds: is for --work-type train, reproduce",
+    )

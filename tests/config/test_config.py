@@ -14,6 +14,7 @@ from fedmatch_tf.config import (
     PROFILES,
     SCENARIOS,
     ConfigError,
+    flag,
     make_config,
     settings,
     without_effect,
@@ -182,7 +183,7 @@ def test_a_config_cannot_be_changed() -> None:
         ({"ray_address": "head:99999"}, "--ray-address: expected a text auto or host:port"),
         ({"ray_address": "auto", "gpu": (0, 1)}, "--gpu: ids are of this machine"),
         ({"lr_devices": 6}, "--lr-devices: expected at most 5, one per client of a round; received 6"),
-        ({"num_steps": 3}, "--num-steps: expected 1 unless the task is streaming"),
+        ({"num_steps": 3}, "--num-steps: has no meaning here: the task is not streaming"),
         ({"task": "lc-simb-c10", "num_rounds": 5}, "each of 10 streaming steps, received 5"),
         ({"task": "ls-biid-c10", "batch_size_server": 0}, "--batch-size-server: expected at least 1"),
         ({"task": "lc-biid-own"}, "--source: expected your .npz file or image folder"),
@@ -218,42 +219,65 @@ def test_settings_say_whether_they_may_change_and_whether_they_are_of_the_machin
     assert {"source", "dataset_path", "init_weights", "probe_image"} == INPUT_PATHS
 
 
-def test_settings_that_an_earlier_version_recorded_are_understood() -> None:
-    values = dataclasses.asdict(make_config("lc-biid-c10", labeled_acc=True, gpu=(0, 1)))
-    for name in ("labeled_acc", "lr_signal", "init_draws", "lr_memory"):  # one had another name, others were not there
-        del values[name]
-    config = recorded_config({**values, "track_forgetting": True, "gpu": [0, 1]})
-    before = {"init_draws": "independent", "lr_memory": "client"}
-    assert config == make_config("lc-biid-c10", labeled_acc=True, gpu=(0, 1), **before)
+def test_a_setting_that_a_record_lacks_has_the_default_of_its_task_profile_and_model() -> None:
+    config = make_config("ls-biid-c10", profile="paper", model="semifl", labeled_acc=True, gpu=(0, 1))
+    recorded = dataclasses.asdict(config)
+    for name in ("lr_signal", "init_draws", "labels_per_class", "lambda_s", "frac_clients"):
+        del recorded[name]
+    assert recorded_config({**recorded, "gpu": [0, 1]}) == config
     with pytest.raises(ConfigError, match="expected names of settings, received sigma_factor"):
-        recorded_config({**values, "sigma_factor": 2})
+        recorded_config({**recorded, "sigma_factor": 2})
+    with pytest.raises(ConfigError, match="expected the setting task, found none"):
+        recorded_config({"lr": 0.1})
 
 
 @pytest.mark.parametrize(
     ("task", "given", "idle"),
     [
-        ("lc-biid-c10", {}, "batch_size_server num_epochs_server lambda_u mu"),
-        ("ls-biid-c10", {"no_icc": True}, "lambda_u mu lambda_i helper_interval icc_rows num_helpers"),
-        ("ls-biid-c10", {"no_decomposition": True}, "lambda_u mu lambda_l1 lambda_l2 l1_thres"),
-        ("ls-biid-c10", {"lr_memory": "client", "labeled_fraction": 0.1}, "lambda_u mu lr_devices labels_per_class"),
-        ("ls-biid-c10", {"lr_memory": "device", "init_weights": "x.npz"}, "lambda_u mu init_draws"),
-        ("ls-biid-c10", {"lr_signal": "server"}, "lambda_u mu lr_memory lr_devices"),
+        ("lc-biid-c10", {}, "batch_size_server num_epochs_server"),
+        ("ls-biid-c10", {"no_icc": True}, "lambda_i helper_interval icc_rows num_helpers"),
+        ("ls-biid-c10", {"no_decomposition": True}, "lambda_l1 lambda_l2 l1_thres ablate_eval"),
+        ("ls-biid-c10", {"lr_memory": "client", "labeled_fraction": 0.1}, "lr_devices labels_per_class"),
+        ("ls-biid-c10", {"lr_memory": "device", "init_weights": "x.npz"}, "init_draws"),
+        ("ls-biid-c10", {"lr_signal": "server"}, "lr_memory lr_devices"),
+        ("lc-biid-c10", {"test_split": "source"}, "batch_size_server num_epochs_server num_test"),
     ],
 )
 def test_settings_without_effect_are_known(task: str, given: dict[str, Any], idle: str) -> None:
-    assert without_effect(make_config(task, **given)) == {
+    of_scenario = {"labeled_clients", "alpha_labeled"} if task.startswith("ls") else set()
+    assert set(without_effect(make_config(task, **given))) == of_scenario | {
         *idle.split(),
-        *("alpha", "classes_per_client", "clients_per_gpu", "gpu_memory"),
+        *("lambda_u", "mu"),  # of other learners and algorithms
+        *("alpha", "classes_per_client", "num_steps"),  # of other kinds
+        *("clients_per_gpu", "gpu_memory", "ray_address", "ray_data"),
     }
     on_gpu = without_effect(make_config(task, gpu=(0,), **given))
-    assert not {"clients_per_gpu", "gpu_memory"} & on_gpu
+    assert not {"clients_per_gpu", "gpu_memory"} & set(on_gpu)
 
 
 def test_what_is_fedmatchs_own_has_no_effect_on_baselines() -> None:
-    own = without_effect(make_config("ls-biid-c10", model="fedprox-fixmatch"))
-    assert {"lambda_i", "lambda_a", "delta_thres", "lambda_l2", "probe_image", "num_helpers", "s2c_content"} <= own
-    assert not {"mu", "lambda_u", "confidence", "lambda_s", "psi_factor"} & own
-    assert {"mu", "confidence"} <= without_effect(make_config("ls-biid-c10", model="fedavg-uda"))
+    idle = without_effect(make_config("ls-biid-c10", model="fedprox-fixmatch"))
+    fedmatchs = {"lambda_i", "lambda_a", "delta_thres", "lambda_l2", "probe_image", "num_helpers", "s2c_content"}
+    assert {idle[name] for name in fedmatchs} == {"only fedmatch reads it"}
+    assert not {"mu", "lambda_u", "confidence", "lambda_s", "psi_factor"} & set(idle)
+    idle = without_effect(make_config("ls-biid-c10", model="fedavg-uda"))
+    assert idle["mu"] == "only fedprox reads it"
+    assert "confidence" in idle
+
+
+@pytest.mark.parametrize(("task", "model"), [("lc-biid-c10", "local-uda"), ("ls-biid-c10", "fedavg-sl")])
+def test_what_has_no_meaning_is_refused_in_one_line_unless_it_is_the_default(task: str, model: str) -> None:
+    other = {int: 3, float: 0.5, bool: True, str: "server"}
+    for name, reason in without_effect(make_config(task, model=model)).items():
+        setting = settings()[name]
+        if not setting.refuse or setting.of_machine:
+            continue
+        value = setting.refuse[0] if isinstance(setting.refuse, tuple) else other[setting.kind]
+        with pytest.raises(ConfigError) as error:
+            make_config(task, model=model, **{name: value})
+        assert str(error.value).startswith(f"{flag(name)}: has no meaning here: {reason}; leave it out.")
+        assert "\n" not in str(error.value)
+        assert make_config(task, model=model, **{name: setting.default}) == make_config(task, model=model)
 
 
 def test_entries_of_models_name_settings_that_exist() -> None:

@@ -171,7 +171,7 @@ def test_models_without_psi_or_without_a_global_model_say_so(made: Made) -> None
         check_pts = made.cwd / "outputs" / "check_pts" / run.name
         assert (check_pts / "model.keras").exists() == (model == "fedavg-sl")
     refused = made.commands.run(*TINY.split(), *flags.split(), "local-sl", "--keep-best", cwd=made.cwd)
-    assert_refused(refused, "--keep-best: local-sl has no global model")
+    assert_refused(refused, "--keep-best: has no meaning here: the clients share nothing")
 
 
 def test_an_evaluation_agrees_with_the_record_and_with_scikit_learn(made: Made) -> None:

@@ -159,7 +159,7 @@ def of_another_size(about: dict[str, Any], arrays: dict[str, Any]) -> None:
     ("edit", "message"),
     [
         (put("settings.lr", 10**400), "was edited, or is of another version"),
-        (put("settings.lr", None), "expected the setting lr, found none"),
+        (put("settings.task", None), "settings.task: expected a text"),
         (put("settings.dataset_path", "a\0b"), "--dataset-path: expected a text without the character 0"),
         (put("format", 2), "expected a checkpoint of format 3, received 2"),
         (of_another_size, "clients: expected versions, sizes and learning rates"),

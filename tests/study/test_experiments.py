@@ -72,7 +72,7 @@ def test_a_setting_without_meaning_for_a_run_is_left_out_of_it_and_that_is_said(
         ("bimb", 4, 1),
         ("simb", 4, 2),
     }
-    assert small.notes == ["--num-steps is left out where the task is not streaming"]
+    assert small.notes == ["--num-steps is left out of some runs: the task is not streaming (simb)"]
     short = reproduction.plan("communication", (1,), {"num_rounds": 3})
     assert {config.num_steps for config in short.configs if config.kind == "simb"} == {3}
     assert short.notes == ["streaming tasks: 3 steps, one per round"]
@@ -89,8 +89,8 @@ def test_a_setting_that_a_run_never_looks_at_is_left_out_of_it() -> None:
     assert {(config.model, config.no_icc) for config in planned.configs if config.no_icc} == {("fedmatch", True)}
     assert {config.algorithm for config in planned.configs if config.mu == 0.5} == {"fedprox"}
     assert planned.notes == [
-        "--no-icc is left out where it has no effect",
-        "--mu is left out where it has no effect",
+        "--no-icc is left out of some runs: only fedmatch reads it",
+        "--mu is left out of some runs: only fedprox reads it",
     ]
     for device in ({"profile": "official"}, {"lr_memory": "device"}):
         planned = reproduction.plan("batch", (1,), {**device, "lr_devices": 3})
@@ -115,7 +115,7 @@ def test_a_dry_run_prints_commands_that_make_the_same_runs(name: str) -> None:
     for config in reproduction.plan(name, (1,), {"num_rounds": 12} if name in PAPER_EXPERIMENTS else {}).configs:
         words = shlex.split(reproduction.command(config))
         assert words[:2] == ["python", "main.py"]
-        assert parse(words[2:]).config == config
+        assert parse(words[2:]).arguments["config"] == config
 
 
 def test_a_dry_run_says_how_many_runs_are_done(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_the_list_and_its_refusals(tmp_path: Path, commands: CommandServer) -> N
         result = commands.run("--work-type=reproduce", "--experiment=batch", f"--seeds={seeds}", cwd=tmp_path)
         assert_refused(result, "--seeds: expected")
     assert_refused(
-        commands.run("--task=lc-biid-c10", "--experiment=batch", cwd=tmp_path), "are for --work-type reproduce"
+        commands.run("--task=lc-biid-c10", "--experiment=batch", cwd=tmp_path), "is for --work-type reproduce"
     )
     assert_refused(commands.run("--task=lc-biid-c10", "--dry-run", cwd=tmp_path), "is for --work-type reproduce")
     short = commands.run("--work-type=reproduce", "--list", "--image-size=16", cwd=tmp_path)

@@ -62,24 +62,22 @@ bench: $(VENV)/.run
 	$(PY) -m benchmarks.setting precision=float32,bfloat16 arch=alexnet --rounds 5
 	$(PY) -m benchmarks.plan
 	$(PY) -m benchmarks.sizes
-	$(PIP) -r requirements-ray.txt
+	$(PIP) -r requirements/ray.txt
 	$(PY) -m benchmarks.transfer
 
 # Runs whose records are missing in study/results/ (hours: --list says how many), then docs/RESULTS.md. Goes on where it stopped.
 results: $(VENV)/.run
 	$(PY) main.py --work-type reproduce --experiment evidence
 
-# The first base up to Python 3.11, the second from 3.12 on; BASE=requirements-current.txt chooses the second by hand.
-# LOCKED=1 installs exactly the files whose hashes are in the base's lock file, transitive ones too.
-$(VENV)/.run: requirements.txt requirements-current.txt tools/venv.sh
+# LOCKED=1 installs exactly the files whose hashes are in requirements/lock.txt, transitive ones too.
+$(VENV)/.run: requirements.txt tools/venv.sh
 	@test -x $(PY) || VENV=$(VENV) sh tools/venv.sh
-	@base=$${BASE:-$$($(PY) -c "import sys; print('requirements-current.txt' if sys.version_info >= (3, 12) else 'requirements.txt')")} && \
-	if [ -n "$(LOCKED)" ]; then base="--require-hashes -r $${base%.txt}.lock.txt"; else base="-r $$base"; fi && \
-	echo "Installing $${base##* } (TensorFlow is large: a minute or two the first time)" && $(PIP) $$base
+	@echo "Installing requirements.txt (TensorFlow is large: a minute or two the first time)"
+	@$(PIP) $(if $(LOCKED),--require-hashes -r requirements/lock.txt,-r requirements.txt)
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.run requirements-dev.txt
-	@$(PIP) -r requirements-dev.txt
+$(VENV)/.dev: $(VENV)/.run requirements/dev.txt
+	@$(PIP) -r requirements/dev.txt
 	@touch $@
 
 clean:

@@ -1,7 +1,7 @@
 """What a backend adds to a round, process beside Ray: python -m benchmarks.transfer [--ray-address auto]
 
 Five clients are sent the same 53 MB of weights (sigma and psi of ResNet-9) and send 53 MB back. A worker's part takes
-no time, so what is measured is the way there and back. Needs requirements-ray.txt.
+no time, so what is measured is the way there and back. Needs requirements/ray.txt.
 """
 
 from __future__ import annotations

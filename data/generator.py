@@ -10,7 +10,6 @@ from fedmatch_tf.data.generator import difference, generate
 __all__ = ["difference", "generate"]
 
 if __name__ == "__main__":
-    from fedmatch_tf.main import command
+    from fedmatch_tf.main import main
 
-    sys.argv[1:1] = ["gen_data"]
-    raise SystemExit(command())
+    raise SystemExit(main(["gen_data", *sys.argv[1:]]))

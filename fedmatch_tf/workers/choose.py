@@ -36,7 +36,7 @@ def make_worker(config: Config, partitions: Partitions | None = None) -> Any:
 def decide(config: Config) -> Config:
     """The config with its workers and threads decided, so that they are on record."""
     if config.backend == "ray" and find_spec("ray") is None:
-        raise ConfigError("--backend: ray is not installed here; `pip install -r requirements-ray.txt` brings it")
+        raise ConfigError("--backend: ray is not installed here; `pip install -r requirements/ray.txt` brings it")
     config = machine.fill_in(config)
     if config.workers is None:
         from fedmatch_tf.workers.ray import num_workers

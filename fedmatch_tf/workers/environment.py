@@ -169,7 +169,7 @@ def check_keras(tf: Any) -> None:
     if not found.startswith("2"):
         raise ConfigError(
             f"expected tf.keras to be Keras 2, received Keras {found} of TensorFlow {tf.__version__}. Install the "
-            f"packages of requirements-current.txt (tf-keras among them), and import fedmatch_tf before tf.keras is "
+            f"packages of requirements.txt (tf-keras among them), and import fedmatch_tf before tf.keras is "
             f"used, or set TF_USE_LEGACY_KERAS=1"
         )
 

@@ -216,7 +216,7 @@ def test_a_small_file_needs_little_memory_however_large_it_might_be(read: str, t
     (tmp_path / "file").write_bytes(b"x" * 1000)
     (tmp_path / "file.gz").write_bytes(gzip.compress(b"x" * 1000))
     code = (
-        "from pathlib import Path\nfrom data import untrusted\n"
+        "from pathlib import Path\nfrom fedmatch_tf.base import untrusted\n"
         f"path, zipped = Path({str(tmp_path / 'file')!r}), Path({str(tmp_path / 'file.gz')!r})\n"
         f"print(len(untrusted.{read}))"
     )

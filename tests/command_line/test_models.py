@@ -372,7 +372,7 @@ def test_a_network_that_cannot_be_used_is_one_message(arch: str, message: str, t
 
 @pytest.mark.slow
 def test_a_network_of_ones_own_reaches_the_actors_of_ray(tmp_path: Path) -> None:
-    pytest.importorskip("ray", reason="Ray is not installed: pip install -r requirements-ray.txt")
+    pytest.importorskip("ray", reason="Ray is not installed: pip install -r requirements/ray.txt")
     flags = own_network(tmp_path)
     sigmas = []
     for backend in ("ray", "inline"):

@@ -184,7 +184,7 @@ def assert_same_run(ours: Path, theirs: Path) -> None:
 
 
 needs_ray = pytest.mark.skipif(
-    find_spec("ray") is None, reason="Ray is not installed: pip install -r requirements-ray.txt"
+    find_spec("ray") is None, reason="Ray is not installed: pip install -r requirements/ray.txt"
 )
 
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-pytest.importorskip("ray", reason="Ray is not installed: pip install -r requirements-ray.txt")
+pytest.importorskip("ray", reason="Ray is not installed: pip install -r requirements/ray.txt")
 
 from fedmatch_tf.config import Config, ConfigError, make_config
 from fedmatch_tf.federation.tasks import InitTask
@@ -311,7 +311,7 @@ def test_more_threads_than_any_node_has_are_refused(cluster: Cluster, inline: Ex
 
 def test_without_ray_the_message_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choose, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"--backend: ray is not installed here; .* -r requirements-ray.txt"):
+    with pytest.raises(ConfigError, match=r"--backend: ray is not installed here; .* -r requirements/ray.txt"):
         choose.decide(make_config("lc-biid-digits", backend="ray"))
 
 

@@ -110,7 +110,7 @@ def measure_server(clock: Callable[[], float]) -> tuple[Parts, Parts]:
     parts = Parts(clock)
     for name in ("broadcast", "full_broadcast"):
         parts.measure(wire, name, "wire")
-    parts.measure(server, "helpers_of", "helpers (KD-tree)")
+    parts.measure(server, "helpers_of", "helpers")
     parts.measure(Mean, "add", "aggregation")
     parts.measure(Params, "theta", "aggregation")
     parts.measure(folders.Run, "add", "logs")

@@ -7,7 +7,7 @@ server's work, broadcasts, the store, checkpoints and logs. Every client has tak
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +53,6 @@ def rounds(num_clients: int, folder: Path) -> Iterator[None]:
             yield
 
 
-def select(neighbours: helpers.Neighbours, cohort: Sequence[int], new: Mapping[int, np.ndarray]) -> None:
-    """What a round in which helpers are sent does: it learns of new embeddings, and chooses for the cohort."""
-    neighbours.update(new)
-    helpers.choose_helpers(cohort, neighbours, 2)
-
-
 def main() -> None:
     arguments(__doc__).parse_args()
     print(f"\n{COHORT} of many clients, a network of {WEIGHTS} weights. {machine()}", flush=True)
@@ -68,9 +62,6 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         running = {number: rounds(number, Path(name)) for number in CLIENTS}
         known = {number: dict(enumerate(rng.random((number, 10), np.float32))) for number in CLIENTS}
-        neighbours = {number: helpers.Neighbours(embeddings) for number, embeddings in known.items()}
-        for number in CLIENTS:
-            neighbours[number].nearest(0, 2)
         for one in running.values():  # the first checkpoint writes every client's file
             next(one)
             next(one)
@@ -79,8 +70,7 @@ def main() -> None:
                 took = 1e3 * seconds(lambda number=number: next(running[number])) / COHORT  # type: ignore[misc]
                 tasks.setdefault(number, []).append(took)
                 cohort: Any = sorted(rng.choice(number, COHORT, replace=False).tolist())
-                new = dict(zip(cohort, rng.random((COHORT, 10), np.float32)))
-                choose = seconds(lambda n=number, c=cohort, e=new: select(neighbours[n], c, e))  # type: ignore[misc]
+                choose = seconds(lambda n=number, c=cohort: helpers.choose_helpers(c, known[n], 2))  # type: ignore[misc]
                 choices.setdefault(number, []).append(1e3 * choose / COHORT)
     for number in CLIENTS:
         print(

@@ -19,7 +19,7 @@ from fedmatch_tf.algorithms.algorithm import Algorithm, Best, ServerState, Train
 from fedmatch_tf.base import seeding
 from fedmatch_tf.config import Config
 from fedmatch_tf.federation.crew import Crew, ToScore
-from fedmatch_tf.federation.helpers import Neighbours, choose_helpers
+from fedmatch_tf.federation.helpers import choose_helpers
 from fedmatch_tf.federation.scoring import Scores, client_splits
 from fedmatch_tf.federation.steps import mean_losses
 from fedmatch_tf.federation.store import Store
@@ -121,12 +121,12 @@ def sends_helpers(config: Config, round_num: int) -> bool:
 
 
 def helpers_of(
-    config: Config, neighbours: Neighbours, clients: Sequence[int], round_num: int
+    config: Config, state: ServerState, clients: Sequence[int], round_num: int
 ) -> dict[int, tuple[int, ...]]:
     """GetNearestNeighbors: client -> the clients whose psi is sent along; clients that get none are left out."""
     if not (config.uses_helpers and sends_helpers(config, round_num)):
         return {}
-    return choose_helpers(clients, neighbours, config.num_helpers)
+    return choose_helpers(clients, state.embeddings, config.num_helpers)
 
 
 def client_tasks(

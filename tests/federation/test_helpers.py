@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedmatch_tf.base import seeding
-from fedmatch_tf.federation.helpers import Neighbours, choose_helpers, probe_image
+from fedmatch_tf.federation.helpers import choose_helpers, probe_image
 
 
 def embeddings(**places: float) -> dict[int, np.ndarray]:
@@ -17,45 +17,40 @@ def embeddings(**places: float) -> dict[int, np.ndarray]:
 
 def test_helpers_are_the_nearest_others_nearest_first() -> None:
     known = embeddings(c3=0.1, c7=0.15, c20=0.3, c5=0.9)
-    assert choose_helpers([3], Neighbours(known), 2).get(3, ()) == (7, 20)
-    assert choose_helpers([5], Neighbours(known), 2).get(5, ()) == (20, 7)
-    assert choose_helpers([20], Neighbours(known), 1).get(20, ()) == (7,)
+    assert choose_helpers([3], known, 2).get(3, ()) == (7, 20)
+    assert choose_helpers([5], known, 2).get(5, ()) == (20, 7)
+    assert choose_helpers([20], known, 1).get(20, ()) == (7,)
 
 
 def test_fewer_known_clients_give_fewer_helpers() -> None:
     known = embeddings(c3=0.1, c7=0.15)
-    assert choose_helpers([3], Neighbours(known), 2).get(3, ()) == (7,)
-    assert choose_helpers([8], Neighbours(known), 2).get(8, ()) == ()  # never took part
-    assert choose_helpers([3], Neighbours(embeddings(c3=0.1)), 2).get(3, ()) == ()
-    assert choose_helpers([3], Neighbours(known), 0).get(3, ()) == ()
+    assert choose_helpers([3], known, 2).get(3, ()) == (7,)
+    assert choose_helpers([8], known, 2).get(8, ()) == ()  # never took part
+    assert choose_helpers([3], embeddings(c3=0.1), 2).get(3, ()) == ()
+    assert choose_helpers([3], known, 0).get(3, ()) == ()
 
 
 def test_a_client_is_never_its_own_helper_even_among_equals() -> None:
     same = {client: np.full(3, 1 / 3, np.float32) for client in range(6)}
     for client in same:
-        chosen = choose_helpers([client], Neighbours(same), 2).get(client, ())
+        chosen = choose_helpers([client], same, 2).get(client, ())
         assert len(chosen) == 2
         assert client not in chosen
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(2, 60), st.integers(1, 4), st.sampled_from([2, 1000]))
-def test_helpers_are_the_same_whenever_the_tree_was_made(seed: int, size: int, count: int, levels: int) -> None:
+def test_helpers_are_those_of_a_search_by_hand_among_equals_too(seed: int, size: int, count: int, levels: int) -> None:
     rng = np.random.default_rng(seed)
-
-    def some(clients: list[int]) -> dict[int, np.ndarray]:  # few levels: many at the same place
-        return {client: (rng.integers(0, levels, 3) / levels).astype(np.float32) for client in clients}
-
-    known = some(list(range(0, size, 2)))
-    neighbours = Neighbours(known)
-    for _ in range(6):
-        changed = some(rng.choice(size, rng.integers(1, 4)).tolist())
-        known.update(changed)
-        neighbours.update(changed)
-        for client in known:
-            far = sorted((float(((known[other] - known[client]).astype(float) ** 2).sum()), other) for other in known)
-            expected = [other for _, other in far if other != client][:count]
-            assert neighbours.nearest(client, count) == tuple(expected)
+    clients = rng.permutation(size).tolist()
+    known = {
+        client: (rng.integers(0, levels, 3) / levels).astype(np.float32) for client in clients
+    }  # few levels: equals
+    chosen = choose_helpers(range(size + 1), known, count)
+    assert size not in chosen, "it never took part"
+    for client in known:
+        far = sorted((float(((known[other] - known[client]).astype(float) ** 2).sum()), other) for other in known)
+        assert chosen[client] == tuple([other for _, other in far if other != client][:count])
 
 
 def test_the_probe_image_is_noise_in_the_range_of_images() -> None:

@@ -9,14 +9,11 @@ a run survives as warnings.
 from __future__ import annotations
 
 import logging
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Union
 
+from fedmatch_tf.base import signals
 from fedmatch_tf.base.errors import DataError
 from fedmatch_tf.config import Config, ConfigError, make_config
 from fedmatch_tf.results import outcome, results
@@ -41,7 +38,8 @@ class TrainingResult:
     rounds: list[dict[str, Any]]  # the objects of rounds.jsonl; docs/TRAINING.md says what they hold
     settings: dict[str, Any]  # by the names that `train` takes
     finished: bool
-    class_names: tuple[str, ...] = ()  # empty if the run has not recorded them
+    class_names: tuple[str, ...]  # empty if the run has not recorded them
+    record: results.Result = field(repr=False, compare=False)  # with what else its folder has
 
     @property
     def best(self) -> dict[str, Any] | None:
@@ -69,7 +67,7 @@ class TrainingResult:
         return curve(self.rounds, title_of(self.settings))
 
     def __str__(self) -> str:
-        return outcome.describe(self.folder)
+        return outcome.describe(self.record)
 
 
 RunLike = Union[str, Path, TrainingResult]
@@ -95,7 +93,7 @@ def train(
         raise ConfigError(f"expected a Config or settings by name, received a Config and {', '.join(settings)}")
     config = task if isinstance(task, Config) else make_config(task, **settings)
     watch = _watch(progress, on_round)
-    with _signals_as_they_were():
+    with signals.restored():  # a run that is interrupted ignores signals while it clears up; its caller does not
         return load_run(training.train(config, watch))
 
 
@@ -110,7 +108,7 @@ def resume(
             as they were.
     """
     watch = _watch(progress, on_round)
-    with _signals_as_they_were():
+    with signals.restored():  # a run that is interrupted ignores signals while it clears up; its caller does not
         return load_run(training.resume(_folder(run), settings, watch))
 
 
@@ -123,7 +121,7 @@ def load_run(run: RunLike) -> TrainingResult:
     names = (found.confusion or found.partition or {}).get("class_names", ())
     finished = found.state == results.FINISHED
     rounds = [dict(line) for line in found.lines]
-    return TrainingResult(folder.absolute(), rounds, dict(found.settings), finished, tuple(names))
+    return TrainingResult(folder.absolute(), rounds, dict(found.settings), finished, tuple(names), found)
 
 
 def load_model(
@@ -158,18 +156,3 @@ def _watch(progress: Shown, on_round: OnRound | None) -> Watch:
         raise ConfigError(f"on_round: expected a function of a round's record, received {on_round!r}")
     logger = None if progress else logging.getLogger("fedmatch_tf")
     return Watch(progress is not True, progress_for(progress is not True), logger, on_round)
-
-
-@contextmanager
-def _signals_as_they_were() -> Iterator[None]:
-    """A run that is interrupted ignores signals while it clears up; its caller does not go on ignoring them."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            if handler is not None:  # None: set by a library in C, which can't be set again from here
-                signal.signal(number, handler)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import io
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable
 
 if TYPE_CHECKING:
+    from fedmatch_tf.api import TrainingResult
     from fedmatch_tf.config import Config
     from fedmatch_tf.results.references import References, Study
     from fedmatch_tf.runs.display import Progress
@@ -43,7 +43,9 @@ def main(arguments: Sequence[str], study: Study | None = None) -> int:
     """
     _asked_to_end.clear()  # of an earlier command in this process
     try:
-        _end_by_signals()  # before anything that takes a while to load
+        from fedmatch_tf.base import signals
+
+        signals.interrupt(_asked_to_end)  # before anything that takes a while to load
         from fedmatch_tf.base.quiet import set_variables
         from fedmatch_tf.parser import parse
 
@@ -60,9 +62,11 @@ def main(arguments: Sequence[str], study: Study | None = None) -> int:
     except ModuleNotFoundError as error:
         if _asked_to_end:
             return _interrupted()
+        from fedmatch_tf.base.program import short_program
+
         print(
-            f"main.py: error: expected the packages of requirements.txt, but {error.name} is not installed here. "
-            f"Use .venv/bin/python, which `make demo` makes, or see docs/INSTALL.md",
+            f"{short_program()}: error: expected the packages of requirements.txt, but {error.name} is not installed "
+            f"here. Use .venv/bin/python, which `make demo` makes, or see docs/INSTALL.md",
             file=sys.stderr,
         )
         return FAILED
@@ -73,49 +77,25 @@ def main(arguments: Sequence[str], study: Study | None = None) -> int:
 _asked_to_end: list[int] = []  # signals; a library that is being loaded may make an error of its own of the interrupt
 
 
-def _end_by_signals() -> None:
-    """From now on SIGTERM and SIGHUP end the command as Ctrl-C does: everything it made for the time being goes."""
-    from fedmatch_tf.base.signals import endings
-
-    def end(number: int, frame: Any) -> None:
-        _asked_to_end.append(number)
-        raise KeyboardInterrupt
-
-    ctrl_c = [signal.SIGINT] if signal.getsignal(signal.SIGINT) is signal.default_int_handler else []
-    for number in (*ctrl_c, *endings()):
-        signal.signal(number, end)
-
-
 def _interrupted() -> int:
-    """Says so."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # nothing is left to be interrupted
+    """The exit code, once the user is told."""
+    from fedmatch_tf.base import signals
+
+    signals.ignore()
     with suppress(OSError):  # the terminal may be gone
         print("\nInterrupted.", file=sys.stderr, flush=True)
     return INTERRUPTED
 
 
-def _is_lack_of_memory(error: Exception) -> bool:
-    """Python, TensorFlow and the system have different words for it; a thread needs memory, too."""
-    no_thread = isinstance(error, RuntimeError) and "can't start new thread" in str(error)
-    no_room = isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError"
-    return no_room or no_thread or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
-
-
 def _failure(error: Exception) -> int:
     """Says what went wrong; a traceback only for our own defects."""
-    from fedmatch_tf.base.errors import DataError, printable, shortened
+    from fedmatch_tf.base.errors import DataError, lack_of_memory, printable, shortened
     from fedmatch_tf.base.program import short_program
     from fedmatch_tf.config import ConfigError
     from fedmatch_tf.federation.tasks import TrainingError
 
-    if _is_lack_of_memory(error):
-        what = " ".join(str(error).split())[:200] or type(error).__name__
-        print(
-            f"{short_program()}: error: this machine has too little memory for what was asked for ({what}). A smaller "
-            f"--image-size, smaller batches, fewer --workers or --threads-per-worker need less",
-            file=sys.stderr,
-        )
+    if (lack := lack_of_memory(error)) is not None:
+        print(f"{short_program()}: error: this machine has {lack}", file=sys.stderr)
         return FAILED
     if isinstance(error, BrokenPipeError):  # who read our output has gone away, as `head` does
         with suppress(OSError):
@@ -149,7 +129,7 @@ def train(
         print(text, *map(_from_here, folders), sep="\n")
         return
     keep_memory()  # this process is ours; one that imports us may have its own ideas
-    _show(fedmatch_tf.train(config, progress="notes" if quiet else True).folder, study)
+    _show(fedmatch_tf.train(config, progress="notes" if quiet else True), study)
 
 
 def resume(run: str, given: Mapping[str, Any], study: Study | None = None, quiet: bool = False) -> None:
@@ -158,14 +138,14 @@ def resume(run: str, given: Mapping[str, Any], study: Study | None = None, quiet
     from fedmatch_tf.workers.environment import keep_memory
 
     keep_memory()
-    _show(fedmatch_tf.resume(run, progress="notes" if quiet else True, **given).folder, study)
+    _show(fedmatch_tf.resume(run, progress="notes" if quiet else True, **given), study)
 
 
-def _show(folder: Path, study: Study | None) -> None:
+def _show(result: TrainingResult, study: Study | None) -> None:
     from fedmatch_tf.results.outcome import describe
 
-    print(describe(folder, _references(study)))
-    print(_from_here(folder))
+    print(describe(result.record, _references(study)))
+    print(_from_here(result.folder))
 
 
 def _references(study: Study | None) -> References | None:
@@ -186,6 +166,7 @@ def _progress(quiet: bool) -> Progress:
 
 def gen_data(config: Config, force: bool = False, quiet: bool = False) -> None:
     """Makes the task's partitions, or verifies them if they are there; prints what they hold and their folder."""
+    from fedmatch_tf.base.program import short_program
     from fedmatch_tf.data.generator import generate
     from fedmatch_tf.data.manifest import describe
     from fedmatch_tf.data.sources import load_source
@@ -195,7 +176,8 @@ def gen_data(config: Config, force: bool = False, quiet: bool = False) -> None:
     try:
         source = load_source(config.dataset, config.source, config.image_size, progress)
         if source.official is False:
-            print(f"main.py: note: this is not the published {config.dataset} (its checksum differs)", file=sys.stderr)
+            text = f"this is not the published {config.dataset} (its checksum differs)"
+            print(f"{short_program()}: note: {text}", file=sys.stderr)
         generated = generate(partition_spec(config), source, Path(config.dataset_path), force, progress)
     except KeyboardInterrupt:
         print("\nNothing was changed; the same command begins anew.", file=sys.stderr)

@@ -11,7 +11,7 @@ from typing import Any, Callable, NamedTuple, NoReturn
 
 from fedmatch_tf import __version__
 from fedmatch_tf.base.errors import printable, short, shortened
-from fedmatch_tf.base.program import program, short_program
+from fedmatch_tf.base.program import program, program_for, short_program
 from fedmatch_tf.config import (
     DATA,
     Config,
@@ -209,12 +209,12 @@ def _build(meant: Config | None, reason: str) -> tuple[_Parser, dict[str, _Parse
     """(the parser, those of the kinds of work). Help has the defaults of the run that is meant, or why none is."""
     parser = _Parser(prog=program())
     subcommands = parser.add_subparsers(dest="subcommand")
-    others = "; ".join(f"`{program()} {name}` {work.what}" for name, work in WORK.items() if name != "train")
+    others = "; ".join(f"`{program_for(name)}` {work.what}" for name, work in WORK.items() if name != "train")
     subparsers = {}
     for name, work in WORK.items():
         subparsers[name] = subcommands.add_parser(
             name,
-            prog=f"{program()} {name}" if name != "train" else program(),
+            prog=program_for(name),
             description=f"FedMatch, federated semi-supervised learning: {work.what}."
             + (f" Each of the others has a --help of its own: {others}." if name == "train" else ""),
             epilog=_epilog(meant, reason) if "profile" in work.settings else None,

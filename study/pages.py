@@ -180,7 +180,8 @@ def cells(entry: Entry) -> dict[str, Cell]:
 
 def figure(experiment: Experiment, done: Sequence[Entry]) -> Figure:
     """A picture per task: accuracy over rounds, the paper's values behind the last one."""
-    from fedmatch_tf.results import plots, style  # matplotlib takes half a second to load
+    from fedmatch_tf.base import drawing  # matplotlib takes half a second to load
+    from fedmatch_tf.results import plots, style
 
     tasks = list(dict.fromkeys(entry.config.task for entry in done))
     picture, panels = plots.panels(experiment.what.replace("`", ""), tasks)
@@ -191,7 +192,7 @@ def figure(experiment: Experiment, done: Sequence[Entry]) -> Figure:
         for look, entry in zip(style.of_models([entry.config.model for entry in shown]), shown):
             rounds, centre, width = band(entry.group, entry.measure)
             seeds = f" (mean of {len(entry.records)} seeds)" if len(entry.records) > 1 else ""
-            plots.curve(axes, look, entry.label + seeds, rounds, centre, width)
+            drawing.curve(axes, look, entry.label + seeds, rounds, centre, width)
             paper = papers_value(entry.config)
             if paper is not None:
                 algorithm = entry.config.algorithm
@@ -200,6 +201,6 @@ def figure(experiment: Experiment, done: Sequence[Entry]) -> Figure:
                 plots.marker(axes, 1.02 * rounds[-1], paper.accuracy, look.colour, hollow)
         for label, face in diamonds.items():
             axes.plot([], [], color="grey", ls="", marker="D", ms=5, mfc=face, label=label)
-        plots.finish(axes, "round", "test accuracy, %" if axes is panels[0] else "")
+        drawing.finish(axes, "round", "test accuracy, %" if axes is panels[0] else "")
     panels[0].set_ylim(bottom=0)  # of all, when the highest curve is known
     return picture

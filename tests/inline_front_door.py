@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import signal
 import threading
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,9 @@ import numpy as np
 import pytest
 
 import fedmatch_tf as fm
-from tests.conftest import made_up_images, save_npz
+from fedmatch_tf.base import signals
+from fedmatch_tf.main import main
+from tests.conftest import ROOT, made_up_images, save_npz
 
 TINY: dict[str, Any] = {
     "arch": "alexnet",
@@ -147,3 +151,26 @@ def test_mistakes_are_exceptions_with_a_message(tiny: dict[str, Any], tmp_path: 
         fm.resume(run, num_rounds="2")
     with pytest.raises(AttributeError, match="no attribute 'fit'"):
         _ = fm.fit
+
+
+def test_the_calls_from_the_command_line_to_the_gradient_step_are_those_of_the_map(
+    tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fedmatch_tf.learners.fedmatch import FedMatch
+
+    calls: list[list[str]] = []
+    step = FedMatch._unsupervised_step
+
+    def watched(self: FedMatch, *arguments: Any) -> Any:
+        frames = [frame for frame in traceback.extract_stack() if str(ROOT / "fedmatch_tf") in frame.filename]
+        calls.append([f"{Path(frame.filename).relative_to(ROOT / 'fedmatch_tf')} {frame.name}" for frame in frames])
+        return step(self, *arguments)
+
+    monkeypatch.setattr(FedMatch, "_unsupervised_step", watched)
+    with signals.restored():
+        settings = [f"--{name.replace('_', '-')}={value}" for name, value in {**tiny, "num_rounds": 1}.items()]
+        assert main(["--task=lc-biid-own", "--quiet", *settings]) == 0
+    text = (ROOT / "docs" / "ARCHITECTURE.md").read_text().split("From the command line to the gradient step")[1]
+    files = re.findall(r"`([\w/]+\.py)`: ((?:`\w+`[, ]*)+)", text.split("\n\n")[0])
+    documented = [f"{file} {name}" for file, names in files for name in re.findall(r"\w+", names)]
+    assert [*calls[0], "learners/fedmatch.py _unsupervised_step"] == documented

@@ -38,7 +38,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
         "federation.worker",
         "workers.environment",
     ),
-    "matplotlib": ("data.figure", "runs.curve", "results"),
+    "matplotlib": ("base.drawing", "data.figure", "runs.curve", "results"),
     "jinja2": ("results.page",),
     "tensorboard": ("runs.tensorboard",),
     "ray": ("workers.cluster", "workers.ray"),

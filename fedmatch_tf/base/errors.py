@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from typing import Any
 
@@ -25,6 +26,19 @@ def short(value: Any) -> str:
 def shortened(text: str, most: int = 2000) -> str:
     """A message that quotes something long, such as a path of thousands of letters, without its end."""
     return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
+
+
+def lack_of_memory(error: BaseException) -> str | None:
+    """What to say if the error is one, in one line; None if it is another. A thread needs memory, too."""
+    kind = type(error).__name__
+    no_thread = isinstance(error, RuntimeError) and "can't start new thread" in str(error)
+    no_room = isinstance(error, MemoryError) or kind == "ResourceExhaustedError"  # TensorFlow's
+    if not (no_room or no_thread or (isinstance(error, OSError) and error.errno == errno.ENOMEM)):
+        return None
+    return (
+        f"too little memory ({kind}: {' '.join(str(error).split())[:MOST_SHOWN]}). A smaller --image-size, smaller "
+        f"batches, fewer --workers, --clients-per-gpu or --threads-per-worker need less; a larger --gpu-memory helps"
+    )
 
 
 class DataError(ValueError):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+_GENERATOR = "python -m data.generator"
 # By the end of the path that Python was started with.
 _DOORS = {
     "fedmatch": "fedmatch",
     "fedmatch_tf/__main__.py": "python -m fedmatch_tf",
-    "data/generator.py": "python -m data.generator",
+    "data/generator.py": _GENERATOR,
 }
 
 
@@ -17,6 +18,11 @@ def program() -> str:
     """The installed command where that runs, or the module that was started; else `python main.py`."""
     started = Path(sys.argv[0])
     return _DOORS.get(started.name) or _DOORS.get("/".join(started.parts[-2:]), "python main.py")
+
+
+def program_for(work: str) -> str:
+    """What the user types for a kind of work: with its name, but for training and a door to one kind."""
+    return program() if work == "train" or program() == _GENERATOR else f"{program()} {work}"
 
 
 def short_program() -> str:

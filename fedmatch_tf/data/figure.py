@@ -11,8 +11,8 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
+from fedmatch_tf.base.drawing import finish, plain
 from fedmatch_tf.data.dealing import KINDS
 from fedmatch_tf.data.manifest import Manifest
 
@@ -39,8 +39,7 @@ def _batch_figure(manifest: Manifest) -> Figure:
     axes = figure.subplots(2 if uneven else 1, 2, width_ratios=(4, 1.3), squeeze=False)
     clients, others = axes[0]
     unlabeled = _counts(manifest, "unlabeled")
-    _stack(clients, unlabeled, manifest)
-    clients.set(xlabel="client", ylabel="unlabelled examples")
+    _stack(clients, unlabeled, manifest, "client", "unlabelled examples")
     clients.set_title(f"{manifest.spec.task}: unlabelled examples of each client, by class", loc="left")
     if manifest.num_classes <= MAX_NAMES:
         handles, labels = clients.get_legend_handles_labels()
@@ -63,8 +62,7 @@ def _labeled_sets(axis: Axes, manifest: Manifest) -> None:
     for record in manifest.files.values():
         if record.role == "labeled":
             heights[record.client] = record.class_counts
-    _stack(axis, heights, manifest)
-    axis.set(xlabel="client", ylabel="labelled examples")
+    _stack(axis, heights, manifest, "client", "labelled examples")
     axis.set_title("labelled examples of each client, by class", loc="left")
 
 
@@ -105,14 +103,13 @@ def _other_sets(axis: Axes, manifest: Manifest) -> None:
     owner = at_clients if manifest.spec.scenario == "lc" else "server"
     sets = np.array([_counts(manifest, role).sum(axis=0) for role in ("labeled", "valid", "test")])
     sizes = sets.sum(axis=1)
-    _stack(axis, 100 * sets / sizes[:, np.newaxis], manifest)
+    _stack(axis, 100 * sets / sizes[:, np.newaxis], manifest, "", "% of the set")
     names = [f"labelled,\n{owner}\n{sizes[0]:,}", f"valid\n{sizes[1]:,}", f"test\n{sizes[2]:,}"]
     axis.set_xticks(range(3), names)
-    axis.set(ylabel="% of the set")
     axis.set_title("other sets", loc="left")
 
 
-def _stack(axis: Axes, heights: np.ndarray, manifest: Manifest) -> None:
+def _stack(axis: Axes, heights: np.ndarray, manifest: Manifest, x_label: str = "", y_label: str = "") -> None:
     """A bar for each row at 0, 1, 2, ..., one colour per class, the first class at the bottom. One artist per class."""
     colors = colormaps["viridis"](np.linspace(0.02, 0.98, manifest.num_classes))
     half = 0.425 if len(heights) <= 40 else 0.5
@@ -120,12 +117,7 @@ def _stack(axis: Axes, heights: np.ndarray, manifest: Manifest) -> None:
     for label, name in enumerate(manifest.class_names):
         low, high = top[:, label] - heights[:, label], top[:, label]
         bars = [[(x - half, a), (x + half, a), (x + half, b), (x - half, b)] for x, (a, b) in enumerate(zip(low, high))]
-        axis.add_collection(PolyCollection(bars, facecolors=[colors[label]], label=_plain(name)))
+        # With a space: a name that begins with `_` would hide its entry in the legend.
+        axis.add_collection(PolyCollection(bars, facecolors=[colors[label]], label=f" {plain(name)}"))
     axis.set(xlim=(-0.6, len(heights) - 0.4), ylim=(0, 1.04 * top.max()))
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    axis.spines[["top", "right"]].set_visible(False)
-
-
-def _plain(name: str) -> str:
-    """A class name as it is: `$` starts no formula, a leading `_` hides no legend entry."""
-    return " " + name.replace("$", r"\$")
+    finish(axis, x_label, y_label, legend=False)

@@ -1,14 +1,10 @@
-"""Partitions on disk: made in a hidden folder, named last, so that what has its name is whole."""
+"""Partitions on disk: made in a folder of their own, named last, so that what has its name is whole."""
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
-import os
 import re
-import shutil
-import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -16,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedmatch_tf.base import untrusted
+from fedmatch_tf.base import temporary, untrusted
 from fedmatch_tf.base.errors import DataError
 from fedmatch_tf.data import files, manifest
 from fedmatch_tf.data.datasets import DATASETS
@@ -56,11 +52,11 @@ def generate(
             return Generated(folder, _verified(folder, spec, source, partition, progress), False)
         _check_replaceable(folder, spec)
     dataset_path.mkdir(parents=True, exist_ok=True)
-    _clear_abandoned(dataset_path)
-    with _hidden_folder(dataset_path, spec.task) as hidden:
-        made = _write(hidden, spec, source, partition, progress)
+    _restore_abandoned(dataset_path)
+    with temporary.new_folder(f"{spec.task}-", dataset_path) as work:
+        made = _write(Path(work) / _NEW, spec, source, partition, progress)
         try:
-            _put_in_place(hidden, folder)
+            _put_in_place(Path(work), folder)
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
@@ -131,18 +127,19 @@ def _check_replaceable(folder: Path, spec: PartitionSpec) -> None:
             raise DataError(f"{folder}: expected partition files only, found {path.name} as well; not deleting it")
 
 
-def _write(hidden: Path, spec: PartitionSpec, source: Source, partition: Partition, progress: Progress) -> Manifest:
-    """Writes files, picture and manifest to the hidden folder."""
+def _write(folder: Path, spec: PartitionSpec, source: Source, partition: Partition, progress: Progress) -> Manifest:
+    """Writes files, picture and manifest to a new folder."""
+    folder.mkdir()
     parts = list(_parts(spec, partition))
     checksums = {}
     for role, client, step, index in progress(parts, len(parts), f"Writing {spec.task}"):
         name = files.file_name(spec.dataset, role, client, step)
         payload = files.encode(name, source.x[index], source.y[index], len(source.class_names))
-        (hidden / name).write_bytes(payload)
+        (folder / name).write_bytes(payload)
         checksums[name] = hashlib.sha256(payload).hexdigest()
     made = _manifest(spec, source, partition, checksums)
-    _draw(made, hidden / PICTURE, progress)
-    (hidden / manifest.NAME).write_text(manifest.to_json(made), encoding="utf-8")
+    _draw(made, folder / PICTURE, progress)
+    (folder / manifest.NAME).write_text(manifest.to_json(made), encoding="utf-8")
     return made
 
 
@@ -182,52 +179,27 @@ def _parts(spec: PartitionSpec, partition: Partition) -> Iterator[tuple[str, int
             yield "unlabeled", client, step if KINDS[spec.kind].streams else None, index
 
 
-_HIDDEN_SUFFIX, _OLD = ".partial", ".old"
+_NEW = "new"
 
 
-@contextlib.contextmanager
-def _hidden_folder(parent: Path, task: str) -> Iterator[Path]:
-    """A folder that no reader takes for partitions; deleted if the work in it fails."""
-    hidden = parent / f".{task}.{socket.gethostname()}.{os.getpid()}{_HIDDEN_SUFFIX}"
-    shutil.rmtree(hidden, ignore_errors=True)
-    hidden.mkdir()
-    try:
-        yield hidden
-    finally:
-        shutil.rmtree(hidden, ignore_errors=True)
-
-
-def _clear_abandoned(parent: Path) -> None:
-    """Clears up after dead processes of this machine; what they had set aside goes back if it is missing."""
-    for hidden in parent.glob(f".*.{socket.gethostname()}.*{_HIDDEN_SUFFIX}"):
-        process = hidden.name[: -len(_HIDDEN_SUFFIX)].rsplit(".", 1)[1]
-        if process.isdigit() and not _is_alive(int(process)):
-            if hidden.name.startswith(_OLD):
-                _restore(hidden, parent / hidden.name[len(_OLD) + 1 :].split(".")[0])
-            shutil.rmtree(hidden, ignore_errors=True)
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass  # somebody else's, but alive
-    return True
-
-
-def _put_in_place(hidden: Path, folder: Path) -> None:
-    """Gives the hidden folder its name; an old one goes away only then."""
-    old = hidden.with_name(f"{_OLD}{hidden.name}")
+def _put_in_place(work: Path, folder: Path) -> None:
+    """Gives the new folder its name; an old one is set aside, and goes away with the working folder."""
+    old = work / folder.name
     try:
         if folder.exists():
             folder.rename(old)
-        hidden.rename(folder)
+        (work / _NEW).rename(folder)
     except BaseException:
         _restore(old, folder)
         raise
-    shutil.rmtree(old, ignore_errors=True)
+
+
+def _restore_abandoned(parent: Path) -> None:
+    """What dead processes had set aside goes back if it is missing."""
+    for work in temporary.abandoned(parent):
+        for old in work.iterdir():
+            if old.is_dir() and old.name != _NEW:
+                _restore(old, parent / old.name)
 
 
 def _restore(old: Path, folder: Path) -> None:

@@ -15,7 +15,7 @@ No result depends on the workers. No TensorFlow.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -113,10 +113,17 @@ class Crew:
 
     Args:
         sizes: examples of each client, as far as they are known.
+        on_client: called whenever a client has been trained.
     """
 
-    def __init__(self, config: Config, backend: Backend, sizes: Mapping[int, int] = MappingProxyType({})) -> None:
-        self._config, self._backend, self._sizes = config, backend, sizes
+    def __init__(
+        self,
+        config: Config,
+        backend: Backend,
+        sizes: Mapping[int, int] = MappingProxyType({}),
+        on_client: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._config, self._backend, self._sizes, self._on_client = config, backend, sizes, on_client
         self._unscored: list[EvalTask] = []  # scores of clients' models that no worker has taken yet
         self._scored: list[EvalResult] = []  # scores of clients' models that nobody has asked for yet
         self._ahead: tuple[ServerTask, ServerResult] | None = None  # an epoch that was run ahead
@@ -136,6 +143,7 @@ class Crew:
             if isinstance(result, EvalResult):
                 self._scored.append(result)
                 continue
+            self._on_client()
             self._scored += result.scored
             agenda.add(self._left_to_others(round_num, result))
             for task, in_turn in agenda.in_turn(result._replace(theta=None)):

@@ -11,7 +11,7 @@ from fedmatch_tf.data.files import Examples
 from fedmatch_tf.data.loader import EvalData
 from fedmatch_tf.federation import scoring
 from fedmatch_tf.federation.steps import LOWER_LR
-from fedmatch_tf.federation.tasks import EvalResult, EvalTask, TrainingError, name_of
+from fedmatch_tf.federation.tasks import EvalResult, EvalTask, TrainingError
 from fedmatch_tf.networks.evaluate import Evaluator
 
 
@@ -28,7 +28,7 @@ class Evaluation:
         self._evaluator.load(task.theta)
         losses, hits = self._evaluator.score(examples, batches)
         if not all(map(math.isfinite, losses)):
-            raise TrainingError(f"expected a finite loss, received NaN or infinity in {name_of(task)}. {LOWER_LR}")
+            raise TrainingError(f"expected a finite loss, received NaN or infinity in {task}. {LOWER_LR}")
         num_rows = tuple(rows.stop - rows.start for rows in batches)
         return EvalResult(task.model, task.split, task.part, task.num_parts, num_rows, losses, hits)
 

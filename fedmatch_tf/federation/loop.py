@@ -6,14 +6,13 @@ Everything that needs a network is a task for the backend's workers: a client's 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
 from fedmatch_tf.algorithms.algorithm import ServerState, make_algorithm
 from fedmatch_tf.config import Config
 from fedmatch_tf.federation import server
 from fedmatch_tf.federation.crew import Backend, Crew
-from fedmatch_tf.federation.helpers import Neighbours
 from fedmatch_tf.federation.records import RoundRecord, round_record
 from fedmatch_tf.federation.store import Store
 
@@ -24,6 +23,7 @@ def run(
     backend: Backend,
     store: Store,
     sizes: Mapping[int, int] = MappingProxyType({}),
+    on_client: Callable[[], None] = lambda: None,
 ) -> Iterator[tuple[RoundRecord, ServerState]]:
     """Runs the rounds that are left; yields each round's record and the state after it.
 
@@ -33,22 +33,21 @@ def run(
     Args:
         sizes: examples of each client, as far as they are known. The result depends on them in its last bits only:
             clients that hold more are trained, and added up, first.
+        on_client: called whenever a client has been trained.
     """
-    algorithm, crew = make_algorithm(config), Crew(config, backend, sizes)
-    neighbours = Neighbours(state.embeddings)
+    algorithm, crew = make_algorithm(config), Crew(config, backend, sizes, on_client)
     for round_num in range(state.rounds_done, config.num_rounds):  # line 3; line 3
         begin, server_lr = time.monotonic(), server.learning_rate(config, state)
         train = server.Training(config, crew, round_num)
         state = algorithm.before_clients(state, train)  # none; lines 4 to 8
         active = crew.in_order(server.select_clients(config, round_num))  # line 4; line 9
         lost = server.lost(config, round_num, active)
-        helpers = server.helpers_of(config, neighbours, active, round_num)  # line 6; line 11
+        helpers = server.helpers_of(config, state, active, round_num)  # line 6; line 11
         tasks = server.client_tasks(config, algorithm, state, store, active, helpers, round_num)  # line 7; line 12
         trained = crew.train_clients(round_num, tasks)  # lines 5 to 9; lines 10 to 14
         # Each update is added to the means as it comes, and then kept on disk: memory does not grow with the clients.
         planned = [sizes.get(client, 0) for client in active if client not in lost]
         state, results = server.fold(algorithm, state, store, trained, planned, lost, train)  # lines 10 and 11; line 15
-        neighbours.update(server.embeddings_of(results, lost))  # line 8; line 13
         # Not in the paper's listing: test the global model, whose validation losses decide on learning rates.
         scores = train.scores | server.score(config, algorithm, crew, state)
         arrived = [result for result in results if result.client not in lost]

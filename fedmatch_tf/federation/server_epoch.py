@@ -9,7 +9,7 @@ import numpy as np
 from fedmatch_tf.config import Config
 from fedmatch_tf.data.files import Examples
 from fedmatch_tf.federation.steps import check_result, losses_of
-from fedmatch_tf.federation.tasks import ServerResult, ServerTask, name_of
+from fedmatch_tf.federation.tasks import ServerResult, ServerTask
 from fedmatch_tf.learners.batches import all_slices, share_done
 from fedmatch_tf.learners.learner import Learner
 from fedmatch_tf.networks import build as networks
@@ -21,7 +21,7 @@ def train_epoch(config: Config, model: Any, learner: Learner, labeled: Examples,
     done, lr = share_done(config, task.round_num, task.epoch / config.num_epochs_server), np.float32(task.lr)
     rows = all_slices(len(labeled), config.batch_size_server)
     steps = [learner.server_step(labeled.x[part], labeled.y[part], done, lr) for part in rows]
-    losses = losses_of(steps, len(steps), name_of(task))
+    losses = losses_of(steps, len(steps), str(task))
     params = networks.read(model)
-    check_result(params, name_of(task))
+    check_result(params, str(task))
     return ServerResult(params, losses)

@@ -1,4 +1,7 @@
-"""Tasks for a backend and their results: plain records, so that any process can run any of them."""
+"""Tasks for a backend and their results: plain records, so that any process can run any of them.
+
+As a text a task is what messages call it. How it is done says the worker.
+"""
 
 from __future__ import annotations
 
@@ -85,6 +88,9 @@ class ClientTask(NamedTuple):
     lr: float  # that it trains with: its own, unless clients share devices
     score: bool = True  # whether the worker scores the trained model, or gives back its theta for others to do that
 
+    def __str__(self) -> str:
+        return f"round {self.round_num + 1}, client {self.client}"
+
 
 class ClientResult(NamedTuple):
     """What comes back from a client's round: the upload, and what only the simulation knows."""
@@ -115,6 +121,9 @@ class ServerTask(NamedTuple):
     params: Params
     lr: float
 
+    def __str__(self) -> str:
+        return f"round {self.round_num + 1}, the server's epoch {self.epoch + 1}"
+
 
 class ServerResult(NamedTuple):
     """What comes back from a server's epoch."""
@@ -132,6 +141,9 @@ class EvalTask(NamedTuple):
     theta: np.ndarray  # float32 [n]
     part: int = 0  # counted from 0
     num_parts: int = 1
+
+    def __str__(self) -> str:
+        return f"round {self.round_num + 1}, {'validation' if self.split == 'valid' else 'test'} of {self.model}"
 
 
 class EvalResult(NamedTuple):
@@ -151,17 +163,26 @@ class ConfusionTask(NamedTuple):
 
     params: Params
 
+    def __str__(self) -> str:
+        return "confusion matrix"
+
 
 class CheckTask(NamedTuple):
     """See that the network is the one that these parameters are of; nothing comes back."""
 
     params: Params
 
+    def __str__(self) -> str:
+        return "the network"
+
 
 class ModelTask(NamedTuple):
     """The model as a file: the bytes of a `.keras` file come back."""
 
     theta: np.ndarray  # float32 [n]
+
+    def __str__(self) -> str:
+        return "the trained model's file"
 
 
 class ProfileTask(NamedTuple):
@@ -170,9 +191,15 @@ class ProfileTask(NamedTuple):
     task: Any
     folder: str
 
+    def __str__(self) -> str:
+        return str(self.task)
+
 
 class InitTask(NamedTuple):
     """Make the starting parameters, from the seed or from --init-weights."""
+
+    def __str__(self) -> str:
+        return "starting weights"
 
 
 class Start(NamedTuple):
@@ -180,22 +207,3 @@ class Start(NamedTuple):
 
     kernels: tuple[np.ndarray, ...]  # float32, one per layer: sigma of a decomposed network
     params: Params
-
-
-def name_of(task: Any) -> str:
-    """How messages call a task."""
-    if isinstance(task, ClientTask):
-        return f"round {task.round_num + 1}, client {task.client}"
-    if isinstance(task, ServerTask):
-        return f"round {task.round_num + 1}, the server's epoch {task.epoch + 1}"
-    if isinstance(task, EvalTask):
-        return f"round {task.round_num + 1}, {'validation' if task.split == 'valid' else 'test'} of {task.model}"
-    if isinstance(task, ConfusionTask):
-        return "confusion matrix"
-    if isinstance(task, CheckTask):
-        return "the network"
-    if isinstance(task, ModelTask):
-        return "the trained model's file"
-    if isinstance(task, ProfileTask):
-        return name_of(task.task)
-    return "starting weights" if isinstance(task, InitTask) else type(task).__name__

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+from functools import cached_property, singledispatchmethod
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,15 @@ from fedmatch_tf.federation.inputs import read_kernels, read_probe
 from fedmatch_tf.federation.server_epoch import train_epoch
 from fedmatch_tf.federation.tasks import (
     CheckTask,
+    ClientResult,
     ClientTask,
     ConfusionTask,
+    EvalResult,
     EvalTask,
     InitTask,
     ModelTask,
     ProfileTask,
+    ServerResult,
     ServerTask,
     Start,
 )
@@ -72,34 +75,46 @@ class Worker:
         )
         self._client = Client(config, algorithm, self._model, self._learner, self._evaluation, probe)
 
+    @singledispatchmethod
     def run(self, task: Any) -> Any:
         """The task's result."""
-        config = self._config
-        if isinstance(task, ClientTask):
-            data = self._data.get(task.client, task.task_step)
-            labeled_acc_on = None
-            if config.labeled_acc:
-                labeled_acc_on = self._server_data.labeled if config.scenario == "ls" else data.labeled
-            return self._client.update(task, data, labeled_acc_on)
-        if isinstance(task, ServerTask):
-            return train_epoch(config, self._model, self._learner, self._server_data.labeled, task)
-        if isinstance(task, EvalTask):
-            return self._evaluation.score(task)
-        if isinstance(task, ConfusionTask):
-            return self._evaluation.confusion(task.params.theta(config.l1_thres))
-        if isinstance(task, InitTask):
-            return self._start()
-        if isinstance(task, CheckTask):
-            networks.write(self._model, task.params)
-            return None
-        if isinstance(task, ModelTask):
-            return networks.keras_file(self._plain(task.theta))
-        if isinstance(task, ProfileTask):
-            with tf.profiler.experimental.Profile(task.folder):
-                return self.run(task.task)
         raise TypeError(f"expected a task, received {type(task).__name__}")
 
-    def _start(self) -> Start:
+    @run.register
+    def _train_client(self, task: ClientTask) -> ClientResult:
+        data = self._data.get(task.client, task.task_step)
+        labeled_acc_on = None
+        if self._config.labeled_acc:
+            labeled_acc_on = self._server_data.labeled if self._config.scenario == "ls" else data.labeled
+        return self._client.update(task, data, labeled_acc_on)
+
+    @run.register
+    def _train_server(self, task: ServerTask) -> ServerResult:
+        return train_epoch(self._config, self._model, self._learner, self._server_data.labeled, task)
+
+    @run.register
+    def _score(self, task: EvalTask) -> EvalResult:
+        return self._evaluation.score(task)
+
+    @run.register
+    def _confusion(self, task: ConfusionTask) -> np.ndarray:
+        return self._evaluation.confusion(task.params.theta(self._config.l1_thres))
+
+    @run.register
+    def _check(self, task: CheckTask) -> None:
+        networks.write(self._model, task.params)
+
+    @run.register
+    def _file(self, task: ModelTask) -> bytes:
+        return networks.keras_file(self._plain(task.theta))
+
+    @run.register
+    def _profile(self, task: ProfileTask) -> Any:
+        with tf.profiler.experimental.Profile(task.folder):
+            return self.run(task.task)
+
+    @run.register
+    def _start(self, _: InitTask) -> Start:
         config, shapes, others = self._config, networks.kernel_shapes(self._model), self._own_starts
         if config.init_weights:
             all_shapes = [*shapes, *(value.shape for value in others)]
@@ -118,6 +133,6 @@ class Worker:
         shape, num_classes = self._partitions.image_shape, self._partitions.num_classes
         return networks.plain(self._config.arch, shape, num_classes, theta)
 
-    @functools.cached_property
+    @cached_property
     def _server_data(self) -> Any:
         return loader.load_server(self._partitions)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 
-from fedmatch_tf.base import untrusted
+from fedmatch_tf.base import drawing, untrusted
 from fedmatch_tf.base.errors import DataError, printable, short
 from fedmatch_tf.config import Config, ConfigError, changed_settings, flag, make_config, settings
 from fedmatch_tf.config.resume import OF_MACHINE
@@ -297,15 +297,15 @@ def _figures(ours: Sequence[Result], theirs: Original) -> Iterator[tuple[str, st
     by_name = [{name: mine for name, mine, _ in _quantities(result, theirs)} for result in ours]
     for name, _, original in _quantities(ours[0], theirs):
         figure, axes = plots.new(f"{name}, ours and the original's")
-        plots.curve(axes, style.ORIGINAL, "original", range(1, len(original) + 1), original)
+        drawing.curve(axes, style.ORIGINAL, "original", range(1, len(original) + 1), original)
         for look, result, quantities in zip(_looks(ours), ours, by_name):
-            plots.curve(axes, look, result.name, range(1, len(result.lines) + 1), quantities[name])
+            drawing.curve(axes, look, result.name, range(1, len(result.lines) + 1), quantities[name])
         _from_zero(axes, name)
-        plots.finish(axes, "round", name)
+        drawing.finish(axes, "round", name)
         yield file_name(name), name, figure
 
 
-def _looks(ours: Sequence[Result]) -> list[style.Style]:
+def _looks(ours: Sequence[Result]) -> list[drawing.Style]:
     return style.of_models([result.settings["model"] for result in ours])
 
 
@@ -323,9 +323,9 @@ def _overview(ours: Sequence[Result], theirs: Original) -> Figure:
                 if quantity != name:
                     continue
                 if number == 0:
-                    plots.curve(axes, style.ORIGINAL, "original", range(1, len(other) + 1), other)
-                plots.curve(axes, look, result.name, range(1, len(mine) + 1), mine)
+                    drawing.curve(axes, style.ORIGINAL, "original", range(1, len(other) + 1), other)
+                drawing.curve(axes, look, result.name, range(1, len(mine) + 1), mine)
         _from_zero(axes, name)
         axes.set_title(name)
-        plots.finish(axes, "round", "", legend=name == OVERVIEW[0])
+        drawing.finish(axes, "round", "", legend=name == OVERVIEW[0])
     return figure

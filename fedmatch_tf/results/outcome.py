@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from fedmatch_tf.config import Config
 from fedmatch_tf.results.confusions import Confusion, read_confusion
 from fedmatch_tf.results.references import Reference, References
-from fedmatch_tf.results.results import FINISHED, read
+from fedmatch_tf.results.results import FINISHED, Result
 from fedmatch_tf.results.summary import best_validated, returning_cost
 from fedmatch_tf.runs.display import WHAT_HELPS, duration
 
@@ -61,9 +60,8 @@ def _server_rate(config: Config, lines: Sequence[Mapping[str, Any]]) -> list[tup
     return [] if last == config.lr else [("server's rate", f"{config.lr:.3g} at the start, {last:.3g} at the end")]
 
 
-def describe(folder: Path, references: References | None = None) -> str:
-    """The result of the run in this folder as a small table."""
-    result = read(folder)
+def describe(result: Result, references: References | None = None) -> str:
+    """A run's result as a small table."""
     if not result.lines:
         return f"  no result: {result.remark}"
     lines, config = result.lines, Config(**result.settings)

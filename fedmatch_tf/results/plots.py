@@ -1,4 +1,4 @@
-"""The report's figures, in one style: readable in print and by colour-blind people."""
+"""The report's figures."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from fedmatch_tf.base.drawing import COLOURS, WIDTH, curve, finish, numbered, plain
 from fedmatch_tf.base.typed import fields
 from fedmatch_tf.config.models import algorithm_of, learner_of
 from fedmatch_tf.federation.records import Losses
@@ -18,14 +19,11 @@ from fedmatch_tf.results import style
 from fedmatch_tf.results.confusions import counts_by_class, read_confusion
 from fedmatch_tf.results.names import file_name
 from fedmatch_tf.results.results import Group
-from fedmatch_tf.results.style import Style
 from fedmatch_tf.results.summary import Summary, band
-from fedmatch_tf.runs.curve import isolated, with_gaps
 
 if TYPE_CHECKING:
     from fedmatch_tf.results.measures import Calibration
 
-WIDTH = 6.4
 Drawn = tuple[str, str, Figure]  # file name, title, figure
 
 
@@ -187,7 +185,7 @@ def new(title: str, height: float = 3.8) -> tuple[Figure, Axes]:
     """A figure with one picture."""
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     axes = figure.subplots()
-    axes.set_title(textwrap.fill(_plain(title, MOST_OF_TITLE), 72), loc="left", fontsize=10)
+    axes.set_title(textwrap.fill(plain(title, MOST_OF_TITLE), 72), loc="left", fontsize=10)
     return figure, axes
 
 
@@ -199,62 +197,17 @@ def panels(title: str, names: Sequence[str], sharey: bool = True) -> tuple[Figur
     figure = Figure(figsize=(WIDTH * 0.8 * len(names), 3.8), layout="constrained")
     pictures = figure.subplots(1, len(names), sharey=sharey)
     for axes, name in zip(pictures, names):
-        axes.set_title(_plain(name), loc="left", fontsize=9)
-    figure.suptitle(textwrap.fill(_plain(title, MOST_OF_TITLE), 100), x=0.01, ha="left", fontsize=10)
+        axes.set_title(plain(name), loc="left", fontsize=9)
+    figure.suptitle(textwrap.fill(plain(title, MOST_OF_TITLE), 100), x=0.01, ha="left", fontsize=10)
     return figure, list(pictures)
 
 
 MOST_OF_TITLE = 280  # characters: four lines
 
 
-def _plain(text: str, most: int = 100) -> str:
-    """The text at a length that fits, dollar signs as they are: no mathematics in names."""
-    return (text if len(text) <= most else f"{text[: most - 3]}...").replace("$", r"\$")
-
-
-def curve(
-    axes: Axes,
-    look: Style,
-    label: str,
-    rounds: Sequence[float],
-    centre: Sequence[float],
-    width: Sequence[float] = (),
-    joined: bool = False,
-) -> None:
-    """A line in a band of the given width; unless joined, with gaps where rounds have no value."""
-    x, y = (np.array(rounds, float), np.array(centre, float)) if joined else with_gaps(rounds, centre)
-    every = max(1, len(x) // 12)
-    line = {"color": look.colour, "ls": look.dash, "lw": 1.6, "marker": look.marker, "ms": 6, "markevery": every}
-    axes.plot(x, y, label=_plain(label), **line)
-    alone = isolated(y)
-    axes.plot(x[alone], y[alone], color=look.colour, ls="", marker=look.marker or "_", ms=6, mew=1.6)
-    if any(width):
-        half = np.array(width, float) if joined else with_gaps(rounds, width)[1]
-        axes.fill_between(x, y - half, y + half, color=look.colour, alpha=0.18, lw=0)
-
-
 def marker(axes: Axes, x: float, y: float, colour: str, hollow: bool = False) -> None:
     """A diamond: a value that is no curve's."""
     axes.plot([x], [y], color=colour, ls="", marker="D", ms=5, mfc="white" if hollow else colour)
-
-
-def finish(axes: Axes, x: str, y: str, legend: bool = True) -> None:
-    """Axes, grid and legend in the house's style."""
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.25)
-    figure = axes.get_figure()
-    assert figure is not None
-    count = len(axes.get_legend_handles_labels()[0])
-    longest = max((len(text) for text in axes.get_legend_handles_labels()[1]), default=0)
-    crowded = count > 6 or (longest > 45 and count > 1)
-    if legend and crowded and len(figure.axes) == 1:  # beside the picture, which becomes wider for it
-        figure.set_size_inches(1.6 * WIDTH, max(3.8, 0.22 * count))
-        axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1.0))
-    elif legend:
-        axes.legend(fontsize=8, frameon=False)
 
 
 def _short(group: Group) -> str:
@@ -275,7 +228,7 @@ def _by_part(axes: Axes, group: Group, name: str, parts: Sequence[str], factor: 
     for number, part in enumerate(parts):
         rounds, centre, width = band(group, name, part, factor)
         if any(centre):
-            curve(axes, style.numbered(number), part.replace("_", "-"), rounds, centre, width)
+            curve(axes, numbered(number), part.replace("_", "-"), rounds, centre, width)
 
 
 def _train_loss(group: Group) -> Figure:
@@ -302,7 +255,7 @@ def _parts(group: Group) -> Figure:
     figure, axes = new(f"The global model and its parts, {group.label}")
     names = (("test_acc", "sigma + psi"), ("test_acc_sigma", "sigma only"), ("test_acc_psi", "psi only"))
     for number, (name, label) in enumerate(names):
-        curve(axes, style.numbered(number), label, *band(group, name))
+        curve(axes, numbered(number), label, *band(group, name))
     axes.set_ylim(bottom=0)
     finish(axes, "round", "test accuracy, %")
     return figure
@@ -332,9 +285,9 @@ def matrix(title: str, values: np.ndarray, x: str, y: str, what: str, names: Seq
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     if names is not None and len(names) <= MOST_NAMES:
-        axes.set_xticks(range(len(names)), [_plain(name) for name in names], rotation=45, ha="right", fontsize=8)
+        axes.set_xticks(range(len(names)), [plain(name) for name in names], rotation=45, ha="right", fontsize=8)
         if values.shape[0] == len(names):
-            axes.set_yticks(range(len(names)), [_plain(name) for name in names], fontsize=8)
+            axes.set_yticks(range(len(names)), [plain(name) for name in names], fontsize=8)
     if values.size <= 225:
         for row, column in np.ndindex(values.shape):
             value = values[row, column]
@@ -357,10 +310,10 @@ def reliability(calibration: Calibration) -> Figure:
     left, width = calibration.edges[:-1], np.diff(calibration.edges)
     filled = calibration.counts > 0
     axes.plot((0, 100), (0, 100), color="grey", ls="--", lw=1.0, label="calibrated")
-    bars = {"align": "edge", "edgecolor": "white", "color": style.COLOURS[3]}
+    bars = {"align": "edge", "edgecolor": "white", "color": COLOURS[3]}
     axes.bar(100 * left[filled], 100 * calibration.accuracy[filled], 100 * width[filled], label="predictions", **bars)
     confidence, accuracy = 100 * calibration.confidence[filled], 100 * calibration.accuracy[filled]
-    axes.plot(confidence, accuracy, "o", ms=4, color=style.COLOURS[0], label="at the bin's mean confidence")
+    axes.plot(confidence, accuracy, "o", ms=4, color=COLOURS[0], label="at the bin's mean confidence")
     axes.set_title(f"Expected calibration error {100 * calibration.error:.2f} %", loc="left", fontsize=10)
     below.bar(100 * left, calibration.counts, 100 * width, **bars)
     finish(axes, "", "right, %")

@@ -1,25 +1,13 @@
-"""How curves are drawn: a model has one colour and one dash in every figure of every page."""
+"""What models look like: each has one colour and one dash in every figure of every page."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
+from fedmatch_tf.base.drawing import COLOURS, DASHES, Style
 from fedmatch_tf.base.plugins import algorithms, learners
 from fedmatch_tf.config.models import parts_of
 
-# Okabe and Ito's colours, readable by colour-blind people; dashes for print without colour.
-COLOURS = ("#D55E00", "#000000", "#009E73", "#0072B2", "#E69F00", "#CC79A7", "#56B4E9")
-DASHES: tuple[Any, ...] = ("-", "--", "-.", (0, (5, 1)), ":", (0, (3, 1, 1, 1)), (0, (1, 1)))
 MARKERS = ("", "o", "s", "^", "D", "v", "P", "X")
 SHADES = (0.0, -0.5, 0.45, -0.75, 0.7, -0.25, 0.2)  # of variants: towards black, or towards white
-
-
-class Style(NamedTuple):
-    """Of a curve."""
-
-    colour: str
-    dash: Any
-    marker: str = ""
 
 
 def of_model(model: str, variant: int = 0) -> Style:
@@ -43,8 +31,3 @@ def of_models(models: list[str]) -> list[Style]:
 
 
 ORIGINAL = Style("#808080", "-")  # what the original computed, beside our models
-
-
-def numbered(number: int) -> Style:
-    """For curves that are no models: parts of a cost, or of a network."""
-    return Style(COLOURS[number % len(COLOURS)], DASHES[(number + number // len(COLOURS)) % len(DASHES)])

@@ -85,7 +85,7 @@ def sweep(
         seconds = [line["seconds"] for line in results.read(folder).lines[rounds_done[number] :]]
         if seconds:
             time_left.learn(config, len(seconds), math.fsum(seconds), time.monotonic() - begin)
-        print(describe(folder, references))
+        print(describe(results.read(folder), references))
         yield config, folder
 
 

@@ -22,7 +22,6 @@ from fedmatch_tf.federation import loop, server
 from fedmatch_tf.federation.crew import Backend
 from fedmatch_tf.federation.tasks import (
     CheckTask,
-    ClientResult,
     ClientTask,
     ConfusionTask,
     InitTask,
@@ -122,8 +121,8 @@ def _train_rounds(run: Run, backend: Backend, display: RoundDisplay, on_round: O
     try:
         with Interrupts(display.note) as interrupts, Mirror(run.config, run.folder, display.warn) as mirror, display:
             traced = _Traced(backend, run) if run.config.profile_run else backend
-            watched = _Watched(traced, display)
-            for record, state in loop.run(run.config, run.state, watched, run.store, client_sizes(run.config)):
+            sizes = client_sizes(run.config)
+            for record, state in loop.run(run.config, run.state, traced, run.store, sizes, display.client_done):
                 for path in (stopped, *_results(run)):  # of fewer rounds
                     path.unlink(missing_ok=True)
                 run.add(record, state)
@@ -154,20 +153,6 @@ def _cause(error: BaseException) -> str:
         return "Ctrl-C, SIGTERM or SIGHUP"
     told = isinstance(error, (ConfigError, DataError, TrainingError))
     return f"{error}\n" if told else f"{type(error).__name__}: {error}\n"
-
-
-class _Watched:
-    """A backend whose clients are counted as they are done."""
-
-    def __init__(self, backend: Backend, display: RoundDisplay) -> None:
-        self._backend, self._display = backend, display
-
-    def map(self, tasks: Iterable[Any]) -> Iterable[Any]:
-        """The results of the tasks."""
-        for result in self._backend.map(tasks):
-            if isinstance(result, ClientResult):
-                self._display.client_done()
-            yield result
 
 
 class _Traced:

@@ -18,13 +18,12 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # what a worke
 
 import grpc
 import ray
-from ray._private import services
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-import data
+from fedmatch_tf.base import temporary
 from fedmatch_tf.base.quiet import no_stderr
 from fedmatch_tf.config import Config, ConfigError
-from fedmatch_tf.workers import own_code, temporary
+from fedmatch_tf.workers import own_code
 from fedmatch_tf.workers.environment import worker_variables
 
 _PARENT = "/tmp"  # of folders on every node: Ray's sockets need a short path
@@ -35,8 +34,8 @@ _REMOVAL = 30.0  # seconds for nodes to remove a folder: each may have to start 
 @contextmanager
 def connected(config: Config) -> Iterator[str]:
     """A connection to the cluster that is running, or a cluster of this machine; a folder for files that go with it."""
-    ray._private.worker._worker_logs_enabled = False  # for more of Ray's remarks
-    code = [str(Path(__file__).parents[1]), str(Path(data.__file__ or "").parent)]
+    ray._private.worker._worker_logs_enabled = False  # remarks on dead workers: Ray has no public switch for those
+    code = [str(Path(__file__).parents[1])]
     how = {"runtime_env": {"py_modules": code}, "log_to_driver": False, "logging_level": logging.ERROR}
     name = f"ray-{os.getpid()}-"
     with ExitStack() as stack:
@@ -84,10 +83,11 @@ def remove_everywhere(folder: str) -> None:
 def _join(address: str, how: Mapping[str, Any]) -> None:
     """Connects to a running cluster."""
     try:
-        found = services.canonicalize_bootstrap_address_or_die(address)
-        _check_answers(found)
+        address = os.environ.get("RAY_ADDRESS") or address  # as Ray does it
+        if address != "auto":
+            _check_answers(address)
         with no_stderr():
-            ray.init(found, **how)
+            ray.init(address, **how)
     except (OSError, RuntimeError, ValueError) as error:
         raise ConfigError(
             f"--ray-address: expected a running Ray cluster of which this machine is a node, received {address} "

@@ -5,18 +5,12 @@ from __future__ import annotations
 import traceback
 from typing import NamedTuple
 
-from fedmatch_tf.base.errors import DataError
+from fedmatch_tf.base.errors import DataError, lack_of_memory
 from fedmatch_tf.config import ConfigError
 from fedmatch_tf.federation.tasks import TrainingError
 
 # Errors that say all there is to say, and that would come again: the user's mistakes, and losses that explode.
 FINAL: dict[str, type[Exception]] = {kind.__name__: kind for kind in (ConfigError, DataError, TrainingError)}
-
-
-NO_MEMORY = ("MemoryError", "ResourceExhaustedError", "_ArrayMemoryError")  # Python's, TensorFlow's, NumPy's
-
-
-NO_THREAD = "can't start new thread"  # which needs memory, too
 
 
 class Failure(NamedTuple):
@@ -25,13 +19,14 @@ class Failure(NamedTuple):
     kind: str
     text: str
     trace: str
+    lacks: str | None = None  # of what there was too little, if that is the reason
 
     @classmethod
     def of(cls, error: BaseException) -> Failure:
         """The exception with its traceback."""
         kind = next((name for name, kind in FINAL.items() if isinstance(error, kind)), type(error).__name__)
         trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        return cls(kind, str(error), trace)
+        return cls(kind, str(error), trace, lack_of_memory(error))
 
     @property
     def final(self) -> bool:
@@ -46,9 +41,6 @@ class Failure(NamedTuple):
         """The exception to raise here."""
         if self.final:
             return FINAL[self.kind](self.text)
-        if self.kind in NO_MEMORY or NO_THREAD in self.text:
-            return TrainingError(
-                f"{where}: a worker found too little memory ({self.describe()}). Fewer workers (--workers, "
-                f"--clients-per-gpu), smaller batches, a smaller --image-size or a larger --gpu-memory help"
-            )
+        if self.lacks is not None:
+            return TrainingError(f"{where}: a worker found {self.lacks}")
         return TrainingError(f"{where}: {self.describe()}\n{self.trace}".rstrip())

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from fedmatch_tf.federation.tasks import name_of
 from fedmatch_tf.workers.failure import Failure
 
 
@@ -47,5 +46,5 @@ class InlineBackend:
             try:
                 result = self._worker.run(task)
             except Exception as error:
-                raise Failure.of(error).error(name_of(task)) from error
+                raise Failure.of(error).error(str(task)) from error
             yield result

@@ -7,13 +7,13 @@ import inspect
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from fedmatch_tf.base import temporary
 from fedmatch_tf.base.plugins import is_own_network
 from fedmatch_tf.config import ConfigError
 
@@ -88,7 +88,7 @@ def as_packages(arch: str) -> Iterator[list[str]]:
     if spec.submodule_search_locations:
         yield [str(next(iter(spec.submodule_search_locations)))]
         return
-    with tempfile.TemporaryDirectory(prefix="fedmatch-code-") as folder:
+    with temporary.new_folder("code-") as folder:
         (Path(folder) / top).mkdir()
         shutil.copy(spec.origin, Path(folder) / top / "__init__.py")
         yield [str(Path(folder) / top)]

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from fedmatch_tf.federation.tasks import TrainingError, name_of
+from fedmatch_tf.federation.tasks import TrainingError
 from fedmatch_tf.workers.failure import Failure
 
 
@@ -115,7 +115,7 @@ class Pool(ABC, Generic[S]):
         job, was_ready = slot.job, slot.ready
         self._stop(slot)
         slot.job = None
-        where = name_of(job.task) if job else f"start of worker {slot.number}"
+        where = str(job.task) if job else f"start of worker {slot.number}"
         if failure.final:
             raise failure.error(where)
         if job is None and was_ready:

@@ -16,11 +16,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from multiprocessing import connection, resource_tracker
 from typing import Any
 
-from fedmatch_tf.workers import sharing, temporary
+from fedmatch_tf.base import signals, temporary
+from fedmatch_tf.workers import sharing
 from fedmatch_tf.workers.environment import keep_memory
 from fedmatch_tf.workers.failure import Failure
 from fedmatch_tf.workers.pool import Done, Pool, Ready, Slot
@@ -93,7 +94,7 @@ class ProcessBackend(Pool[_Slot]):
         )
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            with _undisturbed():  # one that is half started would complain
+            with signals.delayed():  # one that is half started would complain
                 slot.process.start()
         finally:
             theirs.close()
@@ -172,25 +173,6 @@ def _cause_of_death(exit_code: int | None) -> str:
         return f"ended with exit code {exit_code}"
     name = signal.Signals(-exit_code).name
     return f"was killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Signals to end are heard at the end of it."""
-    heard: list[int] = []
-    in_main = threading.current_thread() is threading.main_thread()  # others have no say in signals
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if in_main else ()
-    before = {number: signal.getsignal(number) for number in numbers}
-    ours = {number: handler for number, handler in before.items() if callable(handler)}
-    for number in ours:
-        signal.signal(number, lambda number, _: heard.append(number))
-    try:
-        yield
-    finally:
-        for number, handler in ours.items():
-            signal.signal(number, handler)
-    if heard:
-        signal.raise_signal(heard[0])
 
 
 def _serve(pipe: connection.Connection, environment: Mapping[str, str], make_worker: Callable[[], Any]) -> None:

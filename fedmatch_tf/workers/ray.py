@@ -23,13 +23,13 @@ import numpy as np
 import ray
 from ray.exceptions import RayActorError, RayError
 
-from fedmatch_tf.base import untrusted
+from fedmatch_tf.base import temporary, untrusted
 from fedmatch_tf.base.errors import DataError
 from fedmatch_tf.config import Config, ConfigError
 from fedmatch_tf.data.loader import open_partitions
 from fedmatch_tf.data.manifest import fingerprint
 from fedmatch_tf.federation.tasks import TrainingError
-from fedmatch_tf.workers import cluster, sharing, temporary
+from fedmatch_tf.workers import cluster, sharing
 from fedmatch_tf.workers.environment import worker_variables
 from fedmatch_tf.workers.failure import Failure
 from fedmatch_tf.workers.pool import Done, Pool, Ready, Slot

@@ -271,7 +271,7 @@ def test_an_interrupt_exits_with_130_and_leaves_nothing(tmp_path: Path) -> None:
         process = subprocess.Popen(
             [*command, "--dataset-path", str(folder)], cwd=tmp_path, stderr=subprocess.PIPE, text=True
         )
-        while process.poll() is None and not list(folder.glob(".*.partial/u_*")):
+        while process.poll() is None and not list(folder.glob("fedmatch-*/new/u_*")):
             time.sleep(0.002)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=240)
@@ -363,7 +363,7 @@ def test_a_long_or_odd_value_is_quoted_short_and_harmless(given: str, message: s
 def test_too_little_memory_is_no_defect(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
     assert main._failure(error) == 1
     told = capsys.readouterr().err
-    assert "too little memory for what was asked for" in told
+    assert "this machine has too little memory (" in told
     assert "--image-size" in told
     assert "Traceback" not in told
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedmatch_tf.base import temporary
 from fedmatch_tf.base.errors import DataError
 from fedmatch_tf.data.dealing import PartitionSpec
 from fedmatch_tf.data.generator import difference, generate
@@ -54,7 +55,7 @@ def test_files_are_named_and_stored_as_the_original_does(small_npz: Path, tmp_pa
     assert stored["x"].shape[1:] == (32, 32, 3)
     assert stored["y"].dtype == np.float32
     assert stored["name"] == "u_cifar_10_2"
-    assert not list(tmp_path.glob(".*")), "a hidden folder was left behind"
+    assert not list(tmp_path.glob("fedmatch-*")), "the working folder was left behind"
 
 
 def test_the_manifest_says_how_the_files_were_made_and_what_they_hold(small_npz: Path, tmp_path: Path) -> None:
@@ -217,7 +218,7 @@ def test_gen_data_killed_at_any_moment_leaves_no_folder_that_looks_complete(tmp_
     killed_while_writing = 0
     for attempt in range(6):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while process.poll() is None and not list((tmp_path / "d").glob(".*.partial/u_*")):
+        while process.poll() is None and not list((tmp_path / "d").glob("fedmatch-*/new/u_*")):
             time.sleep(0.002)
         time.sleep(0.03 * attempt)
         if process.poll() is None:
@@ -335,7 +336,7 @@ def test_an_interrupt_between_the_renames_puts_the_old_partitions_back(
     before, rename = contents(folder), Path.rename
 
     def interrupted(self: Path, target: Path) -> Path:
-        if self.name.startswith(".lc-biid"):
+        if self.name == "new":
             raise KeyboardInterrupt
         return rename(self, target)
 
@@ -348,12 +349,9 @@ def test_an_interrupt_between_the_renames_puts_the_old_partitions_back(
 
 
 def test_what_a_killed_process_had_set_aside_comes_back(small_npz: Path, tmp_path: Path) -> None:
-    import socket
-
     source = load_source("c10", str(small_npz))
     folder = generate(SPEC, source, tmp_path).folder
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    folder.rename(tmp_path / f".old.lc-biid-c10.{socket.gethostname()}.{ended.pid}.partial")
+    os.close(temporary.hold(tmp_path / "fedmatch-x"))  # as the system does when a process ends
+    folder.rename(tmp_path / "fedmatch-x" / folder.name)
     generate(replace(SPEC, kind="bimb"), source, tmp_path)  # any later gen_data under the same path
     assert not generate(SPEC, source, tmp_path).written

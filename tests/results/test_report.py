@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedmatch_tf.base.drawing import isolated, with_gaps
 from fedmatch_tf.config import MODELS, ConfigError
 from fedmatch_tf.results import report_tables, results, style, tables
 from fedmatch_tf.results.build import report
@@ -24,7 +25,7 @@ from fedmatch_tf.results.outcome import describe
 from fedmatch_tf.results.plots import readable_on, task_figures
 from fedmatch_tf.results.references import Published, Reference, Reported
 from fedmatch_tf.results.summary import band, summarise
-from fedmatch_tf.runs.curve import curve, isolated, with_gaps
+from fedmatch_tf.runs.curve import curve
 from fedmatch_tf.runs.tensorboard import NAME, ScalarLog
 from tests.conftest import ROOT, assert_refused, run_main
 from tests.results.made_up_runs import groups_of, line, record, write_run
@@ -127,15 +128,15 @@ def test_classes_have_their_own_accuracy_and_imbalanced_data_macro_f1(tmp_path: 
     assert summary.macro_f1 is not None
     assert summary.macro_f1.value == pytest.approx(100 * sum(f1) / 2)
     assert "macro-F1 (%)" in report_tables.accuracy_table("lc-biid-c10", [summary]).head
-    text = describe(tmp_path / "logs" / "run1")
+    text = describe(results.read(tmp_path / "logs" / "run1"))
     assert f"cat: 80 %, dog: 80 %; macro-F1 {100 * f1[0]:.2f} %" in text
 
 
 def test_a_model_that_predicts_one_class_only_is_told_of(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", [0.25])
-    assert "predicts" not in describe(folder)
+    assert "predicts" not in describe(results.read(folder))
     (folder / "confusion.json").write_text(json.dumps({**CATS_AND_DOGS, "matrix": [[10, 0], [30, 0]]}))
-    assert "predicts cat for every image" in describe(folder)
+    assert "predicts cat for every image" in describe(results.read(folder))
     (group,) = groups_of(tmp_path)
     table = report_tables.accuracy_table("lc-biid-c10", [summarise(group)])
     assert dict(zip(table.head, table.rows[0]))["note"] == "predicts cat for every image"
@@ -202,7 +203,7 @@ def test_rounds_without_a_value_leave_a_gap_and_a_single_one_is_a_point(tmp_path
     np.testing.assert_array_equal(points.get_xydata(), [[2, 50]])
     alone = curve([line(0, 0.5)], "title").axes[0].get_lines()[1]
     np.testing.assert_array_equal(alone.get_xydata(), [[1, 50]])
-    assert alone.get_marker() == "o", "a line of one point can't be seen"
+    assert alone.get_marker() == "_", "a line of one point can't be seen"
     none = curve([line(number, 0.5) for number in range(3)], "title").axes[1]
     assert [text.get_text() for text in none.get_legend().get_texts()] == ["unlabelled rows with one"]
 
@@ -398,22 +399,22 @@ def test_fedmatch_comes_before_what_it_is_compared_with_which_is_in_the_order_of
 
 
 def test_a_runs_outcome_has_its_last_and_best_accuracy(tmp_path: Path) -> None:
-    text = describe(write_run(tmp_path / "run", [0.1, 0.5, 0.25]))
+    text = describe(results.read(write_run(tmp_path / "run", [0.1, 0.5, 0.25])))
     assert "25.00 % at the end, highest 50.00 % in round 2 (chosen on test data)" in text
     assert "133 % of one parameter set per round (100 % without first visits), 2.0 MB" in text  # 2, 1 and 1
     (tmp_path / "run" / "config.json").write_text("{")
-    assert "no result: config.json" in describe(tmp_path / "run")
+    assert "no result: config.json" in describe(results.read(tmp_path / "run"))
 
 
 def test_a_servers_rate_that_fell_is_told_and_drawn(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "logs" / "run", [0.1, 0.2], task="ls-biid-c10")
-    assert "server's rate" not in describe(folder)  # runs of earlier versions have none on record
+    assert "server's rate" not in describe(results.read(folder))  # runs of earlier versions have none on record
     rounds = [line(0, 0.1), line(1, 0.2, server_lr=1e-3)]  # begun with an earlier version
     (folder / "rounds.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rounds))
-    assert "server's rate" not in describe(folder)  # it did not fall
+    assert "server's rate" not in describe(results.read(folder))  # it did not fall
     rounds[1]["server_lr"] = 1e-3 / 3
     (folder / "rounds.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rounds))
-    assert re.search("server's rate +0.001 at the start, 0.000333 at the end", describe(folder))
+    assert re.search("server's rate +0.001 at the start, 0.000333 at the end", describe(results.read(folder)))
     rounds[0]["server_lr"] = 1e-3
     (folder / "rounds.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rounds))
     made = report([str(folder)], tmp_path)
@@ -426,7 +427,7 @@ def test_a_servers_rate_that_fell_is_told_and_drawn(tmp_path: Path) -> None:
 
 def test_without_references_a_report_and_an_outcome_say_nothing_of_papers(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "logs" / "run", [0.1, 0.5, 0.25])
-    assert "paper" not in describe(folder)
+    assert "paper" not in describe(results.read(folder))
     made = report([str(folder)], tmp_path)
     heads = [path.read_text().splitlines()[0] for path in (made / "tables").glob("accuracy*.csv")]
     assert len(heads) == 2
@@ -441,7 +442,7 @@ def test_what_others_report_stands_beside_runs_of_their_settings(tmp_path: Path)
         return Reference(Reported("Somebody", 20.0, 1.5, local=True), other_settings="lr 3", unlike_profile="lr 2")
 
     runs = [write_run(tmp_path / "logs" / f"run{seed}", [0.1, 0.25], seed=seed, lr=0.1 * seed) for seed in (1, 2)]
-    texts = [re.sub(" +", " ", describe(run, references)) for run in runs]
+    texts = [re.sub(" +", " ", describe(results.read(run), references)) for run in runs]
     assert " the paper 20.00 % (Somebody)\n published fedmatch 31.5 % (Others)\n shipped records x\n" in texts[0]
     assert " the paper 20.00 ± 1.50 %, mean of the clients (Somebody)\n unlike profile official lr 2\n" in texts[1]
     assert " not the paper's lr 3\n" in texts[1]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fedmatch_tf.config import make_config
-from fedmatch_tf.results import report_tables, tables
+from fedmatch_tf.results import report_tables, results, tables
 from fedmatch_tf.results.build import report
 from fedmatch_tf.results.outcome import describe
 from fedmatch_tf.results.summary import summarise
@@ -162,13 +162,13 @@ def test_the_papers_streaming_values_of_alexnet_hold_for_both_readings_of_their_
 
 
 def test_a_runs_outcome_has_the_papers_value_and_what_differs_from_it(tmp_path: Path) -> None:
-    text = describe(write_run(tmp_path / "run", [0.1, 0.5, 0.25]), references)
+    text = describe(results.read(write_run(tmp_path / "run", [0.1, 0.5, 0.25])), references)
     assert "52.13 ± 0.34 % (Table 1)" in text
     assert re.search(r"not the paper's +profile official, num-rounds 3", text)
-    other = describe(write_run(tmp_path / "other", [0.1], num_clients=20), references)
+    other = describe(results.read(write_run(tmp_path / "other", [0.1], num_clients=20)), references)
     assert re.search(r"the paper +has no value for these settings", other)
     assert "not the paper's" not in other
-    streaming = describe(write_run(tmp_path / "streaming", [0.1] * 10, "lc-simb-fmnist"), references)
+    streaming = describe(results.read(write_run(tmp_path / "streaming", [0.1] * 10, "lc-simb-fmnist")), references)
     assert "77.95 ± 0.14 %, mean of the clients (Table 2)" in streaming
 
 

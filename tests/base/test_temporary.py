@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from fedmatch_tf.workers import temporary
+from fedmatch_tf.base import temporary
 from tests.conftest import ROOT, kill
 
-HOLD = "import sys; from pathlib import Path; from fedmatch_tf.workers import temporary"
+HOLD = "import sys; from pathlib import Path; from fedmatch_tf.base import temporary"
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Folders for a run's temporary files, which go with the run; those of a run that was killed go with the next one.
+"""Folders for temporary files, which go with the work; those of a process that was killed go with the next work.
 
 Whoever makes such a folder holds a lock in it, which the system takes back when the process ends, however that
 happens.
@@ -19,7 +19,7 @@ _MARK = ".fedmatch_tf-in-use-"
 
 
 @contextmanager
-def new_folder(name: str = "", parent: str | None = None) -> Iterator[str]:
+def new_folder(name: str = "", parent: str | Path | None = None) -> Iterator[str]:
     """A folder that is removed in the end.
 
     Args:
@@ -46,13 +46,19 @@ def hold(folder: Path) -> int:
     return lock
 
 
-def sweep(parent: Path) -> None:
-    """Removes the folders there that are held no more; others are not touched, whatever they are called."""
+def abandoned(parent: Path) -> Iterator[Path]:
+    """The folders there that are held no more."""
     for folder in parent.glob(f"{PREFIX}*"):
         with suppress(OSError):  # someone else is removing it
             marks = list(folder.glob(f"{_MARK}*"))
             if marks and not any(map(_is_held, marks)):
-                shutil.rmtree(folder, ignore_errors=True)
+                yield folder
+
+
+def sweep(parent: Path) -> None:
+    """Removes the folders there that are held no more; others are not touched, whatever they are called."""
+    for folder in abandoned(parent):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_held(mark: Path) -> bool:

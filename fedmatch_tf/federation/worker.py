@@ -33,6 +33,7 @@ from fedmatch_tf.federation.tasks import (
 )
 from fedmatch_tf.learners.learner import make_learner
 from fedmatch_tf.networks import build as networks
+from fedmatch_tf.networks import files
 from fedmatch_tf.networks.evaluate import Evaluator, on_device
 
 CACHE_BYTES = 256 * 2**20  # of clients' images, in every worker
@@ -93,7 +94,7 @@ class Worker:
             networks.write(self._model, task.params)
             return None
         if isinstance(task, ModelTask):
-            return networks.keras_file(self._plain(task.theta))
+            return files.keras_file(self._plain(task.theta))
         if isinstance(task, ProfileTask):
             with tf.profiler.experimental.Profile(task.folder):
                 return self.run(task.task)

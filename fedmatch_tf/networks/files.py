@@ -69,13 +69,17 @@ def _renamed(model: Any) -> Any:
 
 
 def _edit_h5(path: Path) -> None:
-    import h5py
-
-    with h5py.File(path, "r+") as content:
+    with _open_h5(path, "r+") as content:
         config = json.loads(content.attrs["model_config"])
         for part in _parts(config):
             _leave_out_news(part)
         content.attrs["model_config"] = json.dumps(config).encode()
+
+
+def _open_h5(file: Any, mode: str) -> Any:
+    import h5py  # type: ignore[import-untyped]
+
+    return h5py.File(file, mode)
 
 
 def _leave_out_news(part: dict[str, Any]) -> None:
@@ -129,7 +133,7 @@ def load(path: Path) -> Any:
 def _around(tf: Any, saved: Any) -> Any:
     """A model that does what the SavedModel does."""
 
-    class Saved(tf.keras.layers.Layer):  # type: ignore[misc, name-defined]
+    class Saved(tf.keras.layers.Layer):
         def __init__(self) -> None:
             super().__init__()
             self._saved = saved
@@ -148,9 +152,7 @@ def _config_of(archive: zipfile.ZipFile) -> Any:
 
 
 def _config_of_h5(file: Any) -> Any:
-    import h5py
-
-    with h5py.File(file) as content:
+    with _open_h5(file, "r") as content:
         return json.loads(content.attrs["model_config"])
 
 

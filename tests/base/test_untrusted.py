@@ -254,7 +254,7 @@ def test_numbers_in_the_other_order_count_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "remark"), [(b"{}\n", "line 1: 'round'"), (b"[", "expected at most 1.0 MB in a line")]
+    ("line", "remark"), [(b"{}\n", "rounds.jsonl, line 1: "), (b"[", "expected at most 1.0 MB in a line")]
 )
 def test_rounds_that_stand_for_gigabytes_are_read_line_by_line(line: bytes, remark: str, tmp_path: Path) -> None:
     config = {"settings": asdict(make_config("lc-biid-digits"))}

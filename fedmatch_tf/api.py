@@ -134,7 +134,7 @@ def load_model(
     """The run's global model after its last round: images float32 [n, h, w, c] in [0, 1] -> probabilities.
 
     Args:
-        run: its folder, `<output-path>/logs/<name>`, or its result.
+        run: its folder, `<output-path>/logs/<name>`, or its result; or what `export` wrote.
         parts: the whole model, or one with sigma or psi alone.
         decomposed: a tf.keras.Model of the decomposed layers, whose sigma and psi can be trained, instead of plain
             ones.

@@ -200,7 +200,7 @@ FLAGS: dict[str, dict[str, Any]] = {
     "run": {"metavar": "RUN", "help": "the folder of a trained run"},
     "images": {"metavar": "PATH", "nargs": "+", "help": "image files, and folders of them to any depth"},
     "output": {"metavar": "FILE.csv", "help": "what is written; unset: <output-path>/predictions/<time>.csv"},
-    "to": {"metavar": "PATH", "help": "a file that ends in .keras, or a folder for a SavedModel"},
+    "to": {"metavar": "PATH", "help": "a file that ends in .keras or .h5, or a folder for a SavedModel"},
     "quiet": {"action": "store_true", "help": "no progress display"},
 }
 

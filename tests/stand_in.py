@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
 import time
+import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -67,7 +69,7 @@ class StandIn:
         if isinstance(task, CheckTask):
             return None
         if isinstance(task, ModelTask):
-            return task.theta.tobytes()
+            return _model_file()
         if isinstance(task, EvalTask):
             return evaluated(task)
         if isinstance(task, ServerTask):
@@ -106,6 +108,14 @@ class StandIn:
             scored=scored if task.score else (),
             theta=None if task.score else theta,
         )
+
+
+def _model_file() -> bytes:
+    """A `.keras` file of no layers."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("config.json", "{}")
+    return content.getvalue()
 
 
 def evaluated(task: EvalTask) -> EvalResult:

@@ -130,7 +130,7 @@ def test_no_other_room_checks_which_algorithm_or_learner_runs() -> None:
 READS_ITSELF = {
     "data/files.py",
     "federation/inputs.py",
-    "networks/build.py",
+    "networks/files.py",
     "workers/environment.py",  # what the system says of its processors
     "workers/own_code.py",
 }

@@ -26,11 +26,32 @@ def loads(payload: bytes, encoding: str = "ASCII") -> Any:
     if not payload.endswith(b"."):
         raise DataError("the file is truncated: its pickle has no end")
     try:
-        return _finished(_Unpickler(io.BytesIO(payload), encoding=encoding).load(), {})
+        return _finished(_Unpickler(_Counted(payload), encoding=encoding).load(), {})
     except DataError:
         raise
     except Exception as error:  # a hostile pickle can raise anything
         raise DataError(f"not a readable pickle ({type(error).__name__}: {error})") from error
+
+
+class _Counted(io.BytesIO):
+    """A pickle that has no more to say than a hundred thousand images need: a byte can stand for an object."""
+
+    _left = 2**22  # pieces
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Up to so many bytes."""
+        self._count()
+        return super().read(size)
+
+    def readline(self, size: int | None = -1) -> bytes:
+        """Up to the end of the line."""
+        self._count()
+        return super().readline(size)
+
+    def _count(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise DataError("refused: the file has millions of values beside its arrays")
 
 
 # Ways to make objects or reserve memory that no array, number, text, dict or list needs.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +21,14 @@ MD5 = {
 }
 
 
+class Part(NamedTuple):
+    """A file's images and labels."""
+
+    planes: np.ndarray  # uint8 [n, 3072]
+    y: np.ndarray  # int64 [n]
+    md5: str  # empty where none is published
+
+
 class Format(NamedTuple):
     """One way in which CIFAR is published."""
 
@@ -31,20 +39,12 @@ class Format(NamedTuple):
     num_classes: int
     binary: bool
 
-    def read(self, files: Mapping[str, bytes]) -> Raw:
-        """Images and labels."""
-        check_complete(files, self.files, f"{self.name}: {len(self.files)} files")
-        decode = self._records if self.binary else self._pickled
-        parts = [decode(name, files[name]) for name in self.files]
-        planes, y = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+    def decode(self, name: str, content: bytes) -> Part:
+        """What one of its files holds."""
+        planes, y = self._records(name, content) if self.binary else self._pickled(name, content)
         if len(y) and not (y.min() >= 0 and y.max() < self.num_classes):
-            raise DataError(f"expected labels 0 to {self.num_classes - 1}, received {y.min()} to {y.max()}")
-        known = [MD5.get(name) for name in self.files]
-        published = None
-        if all(known):
-            published = [hashlib.md5(files[name]).hexdigest() for name in self.files] == known
-        x = np.ascontiguousarray(planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
-        return Raw(x, y, self.name, num_test=len(parts[-1][1]), published=published)
+            raise DataError(f"{name}: expected labels 0 to {self.num_classes - 1}, received {y.min()} to {y.max()}")
+        return Part(planes, y, hashlib.md5(content).hexdigest() if name in MD5 else "")
 
     def _pickled(self, name: str, content: bytes) -> tuple[np.ndarray, np.ndarray]:
         try:
@@ -78,9 +78,30 @@ FILES = tuple(name for each in FORMATS for name in each.files)
 FOLDERS = ("cifar-10-batches-py", "cifar-10-batches-bin", "cifar-100-python", "cifar-100-binary")
 
 
-def format_of(files: Mapping[str, bytes]) -> Format:
+def read(files: Iterable[tuple[str, bytes]]) -> Raw:
+    """Images and labels of files that come one after the other, of which none is kept longer than it is needed."""
+    parts: dict[str, Part] = {}
+    for name, content in files:
+        parts[name] = format_of([name]).decode(name, content)
+        del content
+    each = format_of(parts)
+    check_complete(parts, each.files, f"{each.name}: {len(each.files)} files")
+    known = [MD5.get(name) for name in each.files]
+    published = [parts[name].md5 for name in each.files] == known if all(known) else None
+    sizes = [len(parts[name].y) for name in each.files]
+    x, y = np.empty((sum(sizes), 32, 32, 3), np.uint8), np.empty(sum(sizes), np.int64)
+    begin = 0
+    for name in each.files:
+        part = parts.pop(name)
+        rows = slice(begin, begin + len(part.y))
+        x[rows], y[rows] = part.planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), part.y
+        begin = rows.stop
+    return Raw(x, y, each.name, num_test=sizes[-1], published=published)
+
+
+def format_of(names: Collection[str]) -> Format:
     """The format of which some files are there; the first one if there is none."""
-    return next((each for each in FORMATS if any(name in files for name in each.files)), FORMATS[0])
+    return next((each for each in FORMATS if any(name in names for name in each.files)), FORMATS[0])
 
 
 def _text(key: object) -> object:

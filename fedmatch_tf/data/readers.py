@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import struct
 import tarfile
 import warnings
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -14,6 +17,7 @@ import numpy as np
 
 from fedmatch_tf.base import untrusted
 from fedmatch_tf.base.errors import DataError
+from fedmatch_tf.base.untrusted import StoredArray
 from fedmatch_tf.data import cifar, svhn
 from fedmatch_tf.data.raw import Progress, Raw, check_complete, silent
 
@@ -52,6 +56,7 @@ def read(path: Path, image_size: int, progress: Progress = silent, pad: bool = F
 USUAL = 100_000  # images of a dataset
 SMALLEST = 16  # width and height for which there is room: datasets of 32x32 can be made smaller still
 ROOM = 8  # times what they take at the size that is wanted: they may be stored larger
+CIFAR_BYTES = 4096  # of an image with its labels and the name of its file
 
 
 def most_bytes(image_size: int, images: int = 0) -> int:
@@ -63,21 +68,21 @@ def _read_file(path: Path, most: int) -> Raw:
     if path.suffix == ".npz":
         return read_npz(path, most)
     if path.name.endswith((".tar.gz", ".tgz", ".tar")):
-        members = untrusted.tar_members(path, cifar.FILES, most)
-        return cifar.format_of(members).read(members)
+        return cifar.read(untrusted.tar_members(path, cifar.FILES, min(most, USUAL * CIFAR_BYTES)))
     if path.suffix == ".mat":
-        return svhn.read(_members(path.parent, svhn.FILES, most), most)
+        return svhn.read(_paths(path.parent, svhn.FILES))
     raise DataError("expected .npz, .tar.gz, .mat or a folder")
 
 
 def _read_folder(path: Path, image_size: int, progress: Progress, pad: bool, most: int) -> Raw:
     for folder in (path, *(path / name for name in cifar.FOLDERS)):
-        members = _members(folder, cifar.FILES, most) if folder.is_dir() else {}
-        if members:
-            return cifar.format_of(members).read(members)
+        paths = _paths(folder, cifar.FILES)
+        if paths:
+            paths = {name: paths[name] for name in cifar.format_of(paths).files if name in paths}
+            return cifar.read(_contents(paths, min(most, USUAL * CIFAR_BYTES)))
     names = {name.name for name in path.iterdir()}
     if svhn.FILES[0] in names:
-        return svhn.read(_members(path, svhn.FILES, most), most)
+        return svhn.read(_paths(path, svhn.FILES))
     if {"train", "test"} <= names and any(child.is_dir() for child in (path / "train").glob("*")):
         return read_split_folders(path, image_size, progress, pad, most)
     if any(name in names or f"{name}.gz" in names for pair in IDX_PAIRS for name in pair):
@@ -85,92 +90,121 @@ def _read_folder(path: Path, image_size: int, progress: Progress, pad: bool, mos
     return read_image_folder(path, image_size, progress, pad, most)
 
 
-def _members(folder: Path, names: Sequence[str], most: int) -> dict[str, bytes]:
+def _paths(folder: Path, names: Sequence[str]) -> dict[str, Path]:
     """The files of these names that the folder has; a folder of such a name is something else."""
-    found = [folder / name for name in names if (folder / name).exists() and not (folder / name).is_dir()]
-    return {path.name: untrusted.read_bytes(path, most) for path in found}
+    return {name: folder / name for name in names if (folder / name).exists() and not (folder / name).is_dir()}
+
+
+def _contents(paths: Mapping[str, Path], most: int) -> Iterator[tuple[str, bytes]]:
+    """(name, content) of files that have so many bytes in all, and each half of it."""
+    untrusted.check_size("its files", sum(path.stat().st_size for path in paths.values()), most)
+    for name, path in paths.items():
+        yield name, untrusted.read_bytes(path, most // 2)
 
 
 def read_npz(path: Path, most: int) -> Raw:
     """Arrays x_train, y_train and, if there, x_test, y_test."""
     try:
-        arrays, names = untrusted.npz(path, ("x_train", "y_train", "x_test", "y_test"), most)
+        with untrusted.open_regular(path) as file, untrusted.stored_arrays(file, most, _ARRAYS) as (arrays, names):
+            return _raw_of(arrays, names)
     except (OSError, DataError):
         raise
     except Exception as error:  # NumPy and zipfile raise many kinds for a damaged file
         raise DataError(f"expected an .npz of plain arrays ({type(error).__name__}: {error})") from error
+
+
+_ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+
+
+def _raw_of(arrays: Mapping[str, StoredArray], names: Sequence[str]) -> Raw:
     pairs = [("x_train", "y_train")]
     if "x_test" in arrays or "y_test" in arrays:
         pairs.append(("x_test", "y_test"))
     expected = [name for pair in pairs for name in pair]
-    check_complete(arrays, expected, f"arrays x_train, y_train, x_test, y_test, found {names}")
+    check_complete(arrays, expected, f"arrays {', '.join(_ARRAYS)}, found {names}")
     for x, y in pairs:
         _check_pair(arrays[x], arrays[y], x, y)
-    x_all, y_all = (_joined([arrays[pair[i]] for pair in pairs], "images") for i in (0, 1))
-    num_test = len(arrays["x_test"]) if "x_test" in arrays else 0
-    return Raw(x_all, y_all.reshape(-1).astype(np.int64), "npz", num_test=num_test)
+    images, begin = _room_for([arrays[x].shape for x, _ in pairs]), 0
+    for x, _ in pairs:
+        rows = slice(begin, begin + arrays[x].shape[0])
+        arrays[x].read_into(images[rows])
+        begin = rows.stop
+    labels = np.concatenate([arrays[y].read().reshape(-1) for _, y in pairs]).astype(np.int64)
+    return Raw(images, labels, "npz", num_test=arrays["x_test"].shape[0] if len(pairs) == 2 else 0)
 
 
-def _check_pair(x: np.ndarray, y: np.ndarray, x_name: str, y_name: str) -> None:
-    if not isinstance(x, np.ndarray) or not isinstance(y, np.ndarray):
-        raise DataError(f"expected arrays {x_name} and {y_name}")
-    if x.dtype != np.uint8 or x.ndim not in (3, 4) or 0 in x.shape[1:]:
+def _check_pair(x: StoredArray, y: StoredArray, x_name: str, y_name: str) -> None:
+    if x.dtype != np.uint8 or len(x.shape) not in (3, 4) or 0 in x.shape[1:]:
         raise DataError(
             f"{x_name}: expected uint8 [n,h,w] or [n,h,w,channels], received {x.dtype} {list(x.shape)}. "
             f"Scale images to 0..255 and convert them to uint8"
         )
-    if y.dtype.kind not in "iu" or y.ndim not in (1, 2) or y.size != len(y):
+    if y.dtype.kind not in "iu" or len(y.shape) not in (1, 2) or math.prod(y.shape) != y.shape[0]:
         raise DataError(
             f"{y_name}: expected whole numbers [n] or [n,1], received {y.dtype} {list(y.shape)}. "
             f"Turn one-hot labels into class numbers"
         )
-    if len(x) != len(y):
-        raise DataError(f"expected one label per image, received {len(x)} in {x_name}, {len(y)} in {y_name}")
+    if x.shape[0] != y.shape[0]:
+        raise DataError(f"expected one label per image, received {x.shape[0]} in {x_name}, {y.shape[0]} in {y_name}")
 
 
-def _joined(parts: list[np.ndarray], what: str) -> np.ndarray:
-    if len({part.shape[1:] for part in parts}) > 1:
-        shapes = " and ".join(str(list(part.shape)) for part in parts)
-        raise DataError(f"expected train and test {what} of one shape, received {shapes}")
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+def _room_for(shapes: Sequence[tuple[int, ...]]) -> np.ndarray:
+    """An array for images uint8 of these shapes, one after the other."""
+    if len({shape[1:] for shape in shapes}) > 1:
+        words = " and ".join(str(list(shape)) for shape in shapes)
+        raise DataError(f"expected train and test images of one shape, received {words}")
+    return np.empty((sum(shape[0] for shape in shapes), *shapes[0][1:]), np.uint8)
 
 
 def read_idx(folder: Path, most: int) -> Raw:
     """The four IDX files of MNIST's format, gzipped or not."""
-    arrays = []
-    for pair in IDX_PAIRS:
-        for name, num_dims in zip(pair, (3, 1)):
-            arrays.append(_idx_array(folder, name, num_dims, most))
-    for x, y in ((arrays[0], arrays[1]), (arrays[2], arrays[3])):
-        if len(x) != len(y):
-            raise DataError(f"expected one label per image, received {len(x)} images, {len(y)} labels")
-    x_all = _joined([arrays[0], arrays[2]], "images")
-    labels = np.concatenate([arrays[1], arrays[3]]).astype(np.int64)
-    return Raw(x_all, labels, "IDX files", num_test=len(arrays[3]))
+    names = [name for pair in IDX_PAIRS for name in pair]
+    with ExitStack() as stack:
+        files = [stack.enter_context(_idx_file(folder, name)) for name in names]
+        shapes = [_idx_shape(file, name, num_dims) for file, name, num_dims in zip(files, names, (3, 1, 3, 1))]
+        num_train, num_test = shapes[0][0], shapes[2][0]
+        for images, labels in ((num_train, shapes[1][0]), (num_test, shapes[3][0])):
+            if images != labels:
+                raise DataError(f"expected one label per image, received {images} images, {labels} labels")
+        untrusted.check_size("its images", sum(map(math.prod, shapes)), most // 3)  # each pixel becomes three
+        x, y = _room_for(shapes[::2]), np.empty(num_train + num_test, np.uint8)
+        for file, name, array in zip(files, names, (x[:num_train], y[:num_train], x[num_train:], y[num_train:])):
+            try:
+                untrusted.fill(file, array)
+                rest = file.read(1)
+            except DataError:
+                rest = None
+            if rest != b"":
+                found = "more" if rest else "less"
+                raise DataError(f"{name}: expected {array.size} bytes for shape {list(array.shape)}, has {found}")
+    return Raw(x, y.astype(np.int64), "IDX files", num_test=num_test)
 
 
-def _idx_array(folder: Path, name: str, num_dims: int, most: int) -> np.ndarray:
-    plain, zipped = folder / name, folder / f"{name}.gz"
-    if plain.exists():
-        content = untrusted.read_bytes(plain, most)
-    elif zipped.exists():
-        content = untrusted.gunzip(zipped, most)
-    else:
+def _idx_file(folder: Path, name: str) -> AbstractContextManager[IO[bytes]]:
+    found = [path for path in (folder / name, folder / f"{name}.gz") if path.exists()]
+    if not found:
         raise DataError(f"expected {name} or {name}.gz, found neither")
-    header = 4 + 4 * num_dims
-    if len(content) < header or content[:4] != bytes((0, 0, 8, num_dims)):
+    return untrusted.open_unpacked(found[0])
+
+
+def _idx_shape(file: IO[bytes], name: str, num_dims: int) -> tuple[int, ...]:
+    header = file.read(4 + 4 * num_dims)
+    if len(header) < 4 + 4 * num_dims or header[:4] != bytes((0, 0, 8, num_dims)):
         raise DataError(f"{name}: expected an IDX file of bytes with {num_dims} dimensions")
-    shape = tuple(int(size) for size in np.frombuffer(content, ">u4", num_dims, offset=4))
-    expected = int(np.prod(shape, dtype=object))
-    if len(content) - header != expected:
-        raise DataError(f"{name}: expected {expected} bytes for shape {list(shape)}, has {len(content) - header}")
-    return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
+    return struct.unpack(f">{num_dims}I", header[4:])
 
 
 def read_image_folder(
     folder: Path, image_size: int, progress: Progress = silent, pad: bool = False, most: int = untrusted.MOST
 ) -> Raw:
     """One class a sub-folder (its images in it, or in its `images` folder), classes and files in order of name."""
+    classes = _classes_in(folder)
+    x, y = _read_images([classes], image_size, progress, pad, most)
+    return Raw(x, y, "image folder", tuple(classes))
+
+
+def _classes_in(folder: Path) -> dict[str, list[Path]]:
+    """The images of each class."""
     classes = {}
     for child in sorted(folder.iterdir()):
         if child.is_dir() and not child.name.startswith("."):
@@ -180,30 +214,35 @@ def read_image_folder(
             "expected one of: CIFAR, SVHN or IDX files, or at least two sub-folders of images "
             f"({', '.join(IMAGE_SUFFIXES)}), one for each class; found {len(classes)} such sub-folders"
         )
-    files = [(file, label) for label, images in enumerate(classes.values()) for file in images]
+    return classes
+
+
+def _read_images(
+    parts: Sequence[Mapping[str, Sequence[Path]]], image_size: int, progress: Progress, pad: bool, most: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """(images, labels) of one part after the other."""
+    files = [(file, label) for classes in parts for label, images in enumerate(classes.values()) for file in images]
     untrusted.check_size(f"{len(files):,} images at {image_size}x{image_size}", len(files) * image_size**2 * 3, most)
     x = np.empty((len(files), image_size, image_size, 3), np.uint8)
     for i, (file, _) in enumerate(progress(files, len(files), "Reading images")):
         x[i] = read_image(file, image_size, pad)
-    return Raw(x, np.array([label for _, label in files], np.int64), "image folder", tuple(classes))
+    return x, np.array([label for _, label in files], np.int64)
 
 
-def read_split_folders(
-    folder: Path, image_size: int, progress: Progress = silent, pad: bool = False, most: int = untrusted.MOST
-) -> Raw:
+def read_split_folders(folder: Path, image_size: int, progress: Progress, pad: bool, most: int) -> Raw:
     """`train`, `valid` if it is there, and `test`, each with one sub-folder per class, as CINIC-10 has them."""
     parts = []
     for name in ("train", "valid", "test"):
         if (folder / name).is_dir():
             try:
-                parts.append(read_image_folder(folder / name, image_size, progress, pad, most))
+                parts.append(_classes_in(folder / name))
             except DataError as error:
                 raise DataError(f"{name}: {error}") from error
-    if len({part.class_names for part in parts}) > 1:
-        names = " and ".join(", ".join(part.class_names) for part in parts)
+    if len({tuple(part) for part in parts}) > 1:
+        names = " and ".join(", ".join(part) for part in parts)
         raise DataError(f"expected the same class folders in train, valid and test, found {names}")
-    x, y = (np.concatenate([getattr(part, name) for part in parts]) for name in ("x", "y"))
-    return Raw(x, y, "image folder", parts[0].class_names, num_test=len(parts[-1].y))
+    x, y = _read_images(parts, image_size, progress, pad, most)
+    return Raw(x, y, "image folder", tuple(parts[0]), num_test=sum(map(len, parts[-1].values())))
 
 
 def _images_of_class(folder: Path) -> list[Path]:

@@ -47,7 +47,7 @@ def _nth(shapes: Sequence[tuple[int, ...]], index: int) -> str:
 def _npz_kernels(payload: bytes, shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
     number = len(shapes)
     most = 2 * sum(8 * math.prod(shape) + 1000 for shape in shapes)  # as float64, with headers; others may lie beside
-    arrays, _ = untrusted.arrays_of(io.BytesIO(payload), max(most, len(payload)))
+    arrays = untrusted.arrays_of(io.BytesIO(payload), max(most, len(payload)))
     names = [name for name in arrays if name.startswith("sigma_")]
     missing = [f"sigma_{i}" for i in range(max(number, len(names))) if f"sigma_{i}" not in names]
     if missing:

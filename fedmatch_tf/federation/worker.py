@@ -36,6 +36,7 @@ from fedmatch_tf.federation.tasks import (
 )
 from fedmatch_tf.learners.learner import make_learner
 from fedmatch_tf.networks import build as networks
+from fedmatch_tf.networks import files
 from fedmatch_tf.networks.evaluate import Evaluator, on_device
 
 CACHE_BYTES = 256 * 2**20  # of clients' images, in every worker
@@ -106,7 +107,7 @@ class Worker:
 
     @run.register
     def _file(self, task: ModelTask) -> bytes:
-        return networks.keras_file(self._plain(task.theta))
+        return files.keras_file(self._plain(task.theta))
 
     @run.register
     def _profile(self, task: ProfileTask) -> Any:

@@ -15,6 +15,7 @@ import numpy as np
 from fedmatch_tf.base.errors import ConfigError
 from fedmatch_tf.base.plugins import is_own_network, networks, smallest_image
 from fedmatch_tf.base.quiet import tf
+from fedmatch_tf.networks import files
 from fedmatch_tf.networks.makers import Maker, is_ours, makers
 from fedmatch_tf.networks.params import Params, flatten
 
@@ -220,20 +221,12 @@ def plain(
     return model
 
 
-def keras_file(model: Any) -> bytes:
-    """The content of a `.keras` file, which Keras opens without this project."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.keras"
-        model.save(path)
-        return path.read_bytes()
-
-
 def check_file(arch: str, model: Any) -> None:
     """Raises ConfigError unless Keras can write and read the network: better before the first round than at the end."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.keras"
         try:
-            model.save(path)
+            path.write_bytes(files.keras_file(model))
             tf.keras.models.load_model(path)
         except Exception as error:
             what = "has a layer that Keras can't write to a file or read back"

@@ -11,6 +11,7 @@ import numpy as np
 from fedmatch_tf.base.quiet import load_tensorflow
 from fedmatch_tf.config import Config, ConfigError
 from fedmatch_tf.federation.scoring import PASS
+from fedmatch_tf.networks import files
 from fedmatch_tf.networks.params import Params
 from fedmatch_tf.runs import checkpoint, folders
 from fedmatch_tf.runs.partition_folder import DataAbout
@@ -60,7 +61,12 @@ def read(run: Path, **changed: str | None) -> Trained:
 
 
 def load(run: Path, parts: Parts = "theta", decomposed: bool = False, best: bool = False) -> Any:
-    """The Keras model."""
+    """The Keras model of a run's folder, or of what `export` writes."""
+    if run.suffix in (".keras", ".h5") or (run / "saved_model.pb").exists():
+        if parts != "theta" or decomposed or best:
+            raise ConfigError(f"expected a run for parts, decomposed or best, received the model {run}")
+        _prepare()
+        return files.load(run)
     found = read(run)
     if best:
         if found.best is None:
@@ -86,20 +92,18 @@ def plain(found: Trained, parts: Parts = "theta", precision: str = "float32") ->
     return _networks(found.config).plain(found.config.arch, data.image_shape, len(data.class_names), theta, precision)
 
 
-def keras_file(found: Trained) -> bytes:
-    """The whole model as the bytes of a `.keras` file."""
-    content: bytes = _networks(found.config).keras_file(plain(found))
-    return content
-
-
 def _networks(config: Config) -> Any:
     """The module, which loads TensorFlow: that takes seconds, and some variables must be set before."""
     own_code.check(config.arch)
-    check_keras(load_tensorflow())
-    grow_memory()
+    _prepare()
     from fedmatch_tf.networks import build as networks
 
     return networks
+
+
+def _prepare() -> None:
+    check_keras(load_tensorflow())
+    grow_memory()
 
 
 class Predictor:

@@ -142,30 +142,25 @@ def _settings(given: Any) -> dict[str, Any]:
 
 ROUNDS, ROUNDS_GZ = "rounds.jsonl", "rounds.jsonl.gz"
 MAX_BYTES = 200 * 2**20  # of all rounds
+MAX_LINE = 2**20  # of one: hundreds of clients have some 10 kB
 SHIPPED = "shipped"  # true in the config.json of records that ship with the code
-
-
-def _text_of_rounds(folder: Path) -> str:
-    """The content of rounds.jsonl, which records that ship with the code have as gzip."""
-    if (folder / ROUNDS).exists() or not (folder / ROUNDS_GZ).exists():
-        return untrusted.read_text(folder / ROUNDS, MAX_BYTES)
-    return untrusted.gunzip(folder / ROUNDS_GZ, MAX_BYTES).decode()
 
 
 def _read_rounds(folder: Path, num_clients: int) -> tuple[list[dict[str, Any]], str]:
     """(the rounds up to the first that can't be read, what was wrong). What an older version lacks is None."""
     lines: list[dict[str, Any]] = []
+    packed = folder / ROUNDS_GZ  # records that ship with the code
+    path = packed if packed.exists() and not (folder / ROUNDS).exists() else folder / ROUNDS
     try:
-        text = _text_of_rounds(folder)
+        for number, line in enumerate(untrusted.lines(path, MAX_BYTES, MAX_LINE)):
+            try:
+                entry = json.loads(line)
+                known = {name: entry[name] for name in _NAMES if name in entry}
+                lines.append(read_round(known, number, num_clients).line())
+            except BROKEN as error:
+                return lines, f"rounds.jsonl, line {number + 1}: {_one_line(error)}"
     except BROKEN as error:
         return lines, f"rounds.jsonl: {_one_line(error)}"
-    for number, text_of_line in enumerate(text.splitlines()):
-        try:
-            entry = json.loads(text_of_line)
-            known = {name: entry[name] for name in _NAMES if name in entry}
-            lines.append(read_round(known, number, num_clients).line())
-        except BROKEN as error:
-            return lines, f"rounds.jsonl, line {number + 1}: {_one_line(error)}"
     return lines, ""
 
 

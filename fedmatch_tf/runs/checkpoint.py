@@ -155,7 +155,7 @@ def _read(path: Path) -> Checkpoint:
     if content[-SEAL:] != _seal(content):
         raise Damaged(f"{path}: its content is not what was written (checksum)")
     try:
-        arrays, _ = untrusted.arrays_of(io.BytesIO(content), len(content))  # nothing in it is packed
+        arrays = untrusted.arrays_of(io.BytesIO(content), len(content))  # nothing in it is packed
         about = json.loads(arrays["about"].tobytes())
         if about["format"] == FORMAT:
             return _checked(about, arrays)

@@ -29,6 +29,7 @@ from fedmatch_tf.federation.tasks import (
     ProfileTask,
     TrainingError,
 )
+from fedmatch_tf.networks import files
 from fedmatch_tf.runs import checkpoint, folders
 from fedmatch_tf.runs.display import Progress, RoundDisplay
 from fedmatch_tf.runs.folders import Run
@@ -138,7 +139,7 @@ def _train_rounds(run: Run, backend: Backend, display: RoundDisplay, on_round: O
                     break
             if run.state.rounds_done == num_rounds:
                 stopped.unlink(missing_ok=True)
-            _write_results(run, backend)
+            _write_results(run, backend, display.note)
             run.finish()
     except BaseException as error:
         display.note(run.resume_command())
@@ -187,7 +188,7 @@ def _lacks_results(run: Run) -> bool:
     return not all(path.exists() for path in _results(run))
 
 
-def _write_results(run: Run, backend: Backend) -> None:
+def _write_results(run: Run, backend: Backend, note: Callable[[str], None]) -> None:
     """Writes the confusion matrix of the final global model, its file, and the best model's, where there are any."""
     if not run.config.has_global_model:
         return
@@ -201,6 +202,8 @@ def _write_results(run: Run, backend: Backend) -> None:
         (content,) = backend.map([ModelTask(theta)])
         with replacing(run.check_pts / name) as file:
             file.write(content)
+        if foreign := files.only_in_keras_2(content):
+            note(f"note: {name} opens in Keras 2 alone, because of {', '.join(foreign)} in the network")
 
 
 def _check_output(path: Path) -> None:

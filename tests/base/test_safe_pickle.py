@@ -168,3 +168,11 @@ def test_damaged_pickles_never_raise_anything_else(data: st.DataObject) -> None:
 def test_bombs_are_refused_at_once(payload: bytes, message: str) -> None:
     with pytest.raises(DataError, match=message):
         safe_pickle.loads(payload)
+
+
+def test_a_pickle_of_more_values_than_images_need_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A byte stands for a list, which takes 56 of them."""
+    monkeypatch.setattr(safe_pickle._Counted, "_left", 1000)
+    assert safe_pickle.loads(b"]" * 900 + b".") == []
+    with pytest.raises(DataError, match="millions of values beside its arrays"):
+        safe_pickle.loads(b"]" * 1100 + b".")

@@ -382,7 +382,7 @@ def test_a_damaged_copy_of_somebody_else_is_passed_over_and_mentioned(
 def test_an_archive_member_that_claims_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readers, "ROOM", 0)
     monkeypatch.setattr(readers, "most_bytes", lambda *_: 30_000)
-    with pytest.raises(DataError, match=r"data_batch_1.bin inside it: expected at most 30.0 kB, received 30.7 kB"):
+    with pytest.raises(DataError, match=r"data_batch_1.bin inside it: expected at most 15.0 kB, received 30.7 kB"):
         load_source("c10", str(CIFAR_FORMS["binary tar.gz"](tmp_path)))
 
 

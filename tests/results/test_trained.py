@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -18,6 +20,7 @@ from PIL import Image
 import fedmatch_tf as fm
 from fedmatch_tf.base.errors import DataError
 from fedmatch_tf.data.files import decode
+from fedmatch_tf.results.export import export
 from fedmatch_tf.results.measures import calibration, measure
 from tests.command_server import CommandServer
 from tests.conftest import assert_refused, save_npz
@@ -80,7 +83,7 @@ import tensorflow as tf
 sys.modules["fedmatch_tf"] = sys.modules["data"] = None  # whatever is installed: they can't be imported
 x, y = np.load("x.npy"), np.load("y.npy")
 for path in sys.argv[1:]:
-    if path.endswith(".keras"):
+    if path.endswith((".keras", ".h5")):
         probs = tf.keras.models.load_model(path).predict(x, verbose=0)
     else:
         saved = tf.saved_model.load(path)
@@ -90,22 +93,63 @@ for path in sys.argv[1:]:
 
 
 def test_the_models_files_open_without_this_project_and_reach_the_recorded_accuracy(made: Made, tmp_path: Path) -> None:
-    for to in (tmp_path / "exported.keras", tmp_path / "saved"):
+    exported = [tmp_path / "exported.keras", tmp_path / "exported.h5", tmp_path / "saved"]
+    for to in exported:
         result = made("export", "--to", str(to))
         assert (result.returncode, result.stdout) == (0, f"{to}\n"), result.stderr
     x, y = made.test_set()
     np.save(tmp_path / "x.npy", x)
     np.save(tmp_path / "y.npy", y)
     (tmp_path / "alone.py").write_text(ALONE)
-    paths = [made.check_pts / "model.keras", tmp_path / "exported.keras", tmp_path / "saved"]
+    paths = [made.check_pts / "model.keras", *exported]
     alone = subprocess.run(
         [sys.executable, "alone.py", *map(str, paths)], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert alone.returncode == 0, alone.stderr
     found = [json.loads(line) for line in alone.stdout.splitlines()]
-    assert [accuracy for accuracy, _, _ in found] == [made.last()["test_acc"]] * 3
+    assert [accuracy for accuracy, _, _ in found] == [made.last()["test_acc"]] * 4
     assert made.last()["test_acc"] > 0.5, "so that it says something"
     assert all(shape == [30, 3] and total == pytest.approx(1.0, abs=1e-5) for _, shape, total in found)
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    for path in paths:
+        probs = fm.load_model(path).predict(x, verbose=0)
+        np.testing.assert_allclose(probs, fm.load_model(made.run).predict(x, verbose=0), atol=1e-6)
+        with pytest.raises(fm.ConfigError, match="expected a run for parts, decomposed or best"):
+            fm.load_model(path, parts="sigma")
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_of_the_system_and_leaves_nothing(
+    made: Made, tmp_path: Path
+) -> None:
+    """Files of more than 100 kB can't be written, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"could not write the model|File too large"):
+            export(made.run, tmp_path / "saved")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_links_where_something_is_written_meanwhile_are_not_followed(made: Made, tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "file").write_text("unchanged")
+    (tmp_path / ".saved.partial").symlink_to(tmp_path / "precious")
+    (tmp_path / ".model.h5.partial").symlink_to(tmp_path / "precious" / "file")
+    export(made.run, tmp_path / "saved")
+    with pytest.raises(OSError, match="symbolic links"):
+        export(made.run, tmp_path / "model.h5")
+    assert [path.name for path in (tmp_path / "precious").iterdir()] == ["file"]
+    assert (tmp_path / "precious" / "file").read_text() == "unchanged"
+
+
+@pytest.mark.parametrize("name", [b"sch\xf6n", b"sch\xf6n.keras", b"sch\xf6n.h5"])
+def test_names_need_not_be_utf_8(name: bytes, made: Made, tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(name)
+    assert export(made.run, path) == path
+    assert path.exists()
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_the_best_model_is_that_of_the_lowest_validation_loss(made: Made) -> None:
@@ -272,7 +316,7 @@ def test_images_of_any_size_are_predicted_and_unreadable_ones_are_named(made: Ma
         ("predict", ("--images", "datasets/lc-biid-own/manifest.json"), "none of 1 files is one"),
         ("predict", ("--images", "own", "--output", "datasets"), "--output: expected a file to write"),
         ("predict", (), "--images: expected one with --work-type predict"),
-        ("export", ("--to", "model.h5"), "expected a path that ends in .keras, or a folder"),
+        ("export", ("--to", "model.onnx"), "expected a path that ends in .keras or .h5, or a folder"),
         ("export", ("--to", "own"), "expected a new or empty folder"),
         ("export", (), "--to: expected one with --work-type export"),
         ("export", ("--to", "m.keras", "--images", "own"), "--images: is for --work-type predict"),

@@ -56,19 +56,8 @@ class _Counted(io.BytesIO):
 
 # Ways to make objects or reserve memory that no array, number, text, dict or list needs.
 _REFUSED = (
-    pickle.BYTEARRAY8,
-    pickle.INST,
-    pickle.OBJ,
-    pickle.NEWOBJ,
-    pickle.NEWOBJ_EX,
-    pickle.EXT1,
-    pickle.EXT2,
-    pickle.EXT4,
-    pickle.PERSID,
-    pickle.BINPERSID,
-    pickle.EMPTY_SET,
-    pickle.ADDITEMS,
-    pickle.FROZENSET,
+    *(pickle.INST, pickle.OBJ, pickle.NEWOBJ, pickle.NEWOBJ_EX, pickle.EXT1, pickle.EXT2, pickle.EXT4),
+    *(pickle.PERSID, pickle.BINPERSID, pickle.BYTEARRAY8, pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET),
 )
 
 
@@ -88,38 +77,41 @@ def _refuse(unpickler: Any) -> None:
     raise DataError("refused: the file makes objects in a way that arrays and plain values don't need")
 
 
-# Keys are plain, so that hashing them is quick: a tuple of tuples of tuples could take for ever.
+def _load_build(unpickler: Any) -> None:
+    state = unpickler.stack.pop()
+    if not isinstance(unpickler.stack[-1], (_Type, _Array)):
+        raise DataError("refused: the file changes something other than an array, such as a function")
+    unpickler.stack[-1].set_state(state)
+
+
 def _load_setitem(unpickler: Any) -> None:
     value, key = unpickler.stack.pop(), unpickler.stack.pop()
-    _set_item(unpickler.stack[-1], key, value)
-
-
-def _load_setitems(unpickler: Any) -> None:
-    items = unpickler.pop_mark()
-    for key, value in zip(items[::2], items[1::2]):
-        _set_item(unpickler.stack[-1], key, value)
+    _set_items(unpickler, [key, value])
 
 
 def _load_dict(unpickler: Any) -> None:
     items = unpickler.pop_mark()
     unpickler.append({})
+    _set_items(unpickler, items)
+
+
+def _set_items(unpickler: Any, items: list[Any]) -> None:
+    """Keys are plain, so that hashing them is quick: a tuple of tuples of tuples could take for ever."""
+    target = unpickler.stack[-1]
     for key, value in zip(items[::2], items[1::2]):
-        _set_item(unpickler.stack[-1], key, value)
+        if type(target) is not dict or not isinstance(key, (str, bytes, int)):
+            raise DataError("refused: the file fills something other than a dict with plain keys")
+        target[key] = value
 
 
 _Unpickler.dispatch = {
     **pickle._Unpickler.dispatch,
     **{code[0]: _refuse for code in _REFUSED},
+    pickle.BUILD[0]: _load_build,
     pickle.SETITEM[0]: _load_setitem,
-    pickle.SETITEMS[0]: _load_setitems,
+    pickle.SETITEMS[0]: lambda unpickler: _set_items(unpickler, unpickler.pop_mark()),
     pickle.DICT[0]: _load_dict,
 }
-
-
-def _set_item(target: Any, key: Any, value: Any) -> None:
-    if type(target) is not dict or not isinstance(key, (str, bytes, int)):
-        raise DataError("refused: the file fills something other than a dict with plain keys")
-    target[key] = value
 
 
 class _Type:
@@ -128,7 +120,7 @@ class _Type:
     def __init__(self, text: Any) -> None:
         self.dtype = np.dtype(_text(text))
 
-    def __setstate__(self, state: Any) -> None:
+    def set_state(self, state: Any) -> None:
         order = _text(state[1])
         if order not in ("<", ">", "|", "="):
             raise DataError("refused: a type of unknown byte order")
@@ -147,7 +139,7 @@ class _Array:
 
     shape: tuple[int, ...]
 
-    def __setstate__(self, state: Any) -> None:
+    def set_state(self, state: Any) -> None:
         _, shape, kind, self.fortran, self.raw = state
         if not isinstance(shape, tuple) or len(shape) > 32 or not all(type(n) is int and 0 <= n < 2**40 for n in shape):
             raise DataError("refused: an array without a shape of whole numbers")
@@ -171,29 +163,6 @@ class _Array:
                 f"an array of shape {list(self.shape)} and type {dtype} needs {expected} bytes, has {len(raw)}"
             )
         return np.frombuffer(raw, dtype).reshape(self.shape, order="F" if self.fortran else "C")
-
-
-class _Stand:
-    """Stands for one of NumPy's functions; a pickle can call it but not change it."""
-
-    __slots__ = ("_function",)
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
-
-    def __call__(self, *args: Any) -> Any:
-        return self._function(*args)
-
-    def __setstate__(self, state: Any) -> None:
-        raise DataError("refused: the file changes a function")
-
-
-def _make_type(text: Any, _align: Any = False, _copy: Any = False) -> _Type:
-    return _Type(text)
-
-
-def _make_array(*_: Any) -> _Array:
-    return _Array()
 
 
 def _make_scalar(kind: Any, raw: Any = None) -> Any:
@@ -246,11 +215,11 @@ def _replaced(value: Any, seen: dict[int, Any]) -> Any:
     return value
 
 
-_ALLOWED: dict[tuple[str, str], _Stand] = {
-    ("numpy", "ndarray"): _Stand(_array_class),
-    ("numpy", "dtype"): _Stand(_make_type),
-    ("_codecs", "encode"): _Stand(_encode),
+# What stands for NumPy's constructors, by their names in NumPy 1 and 2.
+_ALLOWED: dict[tuple[str, str], Callable[..., Any]] = {
+    ("numpy", "ndarray"): _array_class,
+    ("numpy", "dtype"): lambda text, *_: _Type(text),
+    ("_codecs", "encode"): _encode,
+    **{(f"numpy.{core}.multiarray", "_reconstruct"): lambda *_: _Array() for core in ("core", "_core")},
+    **{(f"numpy.{core}.multiarray", "scalar"): _make_scalar for core in ("core", "_core")},
 }
-for _module in ("numpy.core.multiarray", "numpy._core.multiarray"):  # NumPy 1 and 2
-    _ALLOWED[(_module, "_reconstruct")] = _Stand(_make_array)
-    _ALLOWED[(_module, "scalar")] = _Stand(_make_scalar)

@@ -23,7 +23,7 @@ Positive = Annotated[float, Within(0, LARGEST, "a number of 0 or greater")]
 Share = Annotated[float, Within(0, 1, "a share from 0 to 1")]
 Whole = Annotated[int, Within(0, 2**53, "a whole number of 0 or greater")]
 
-_PLAIN = {str: "a text", int: "a whole number", float: "a finite number"}
+_PLAIN = {bool: "true or false", str: "a text", int: "a whole number", float: "a finite number"}
 
 
 class Field(NamedTuple):
@@ -38,7 +38,7 @@ class Field(NamedTuple):
 
 @functools.cache
 def fields(record: type) -> tuple[Field, ...]:
-    """The fields of a NamedTuple."""
+    """The fields of a NamedTuple or dataclass."""
     return tuple(_field(name, kind) for name, kind in get_type_hints(record, include_extras=True).items())
 
 
@@ -54,10 +54,10 @@ def _field(name: str, kind: Any) -> Field:
 
 
 def read(kind: Any, name: str, value: Any) -> Any:
-    """The value as this type has it: a table as a NamedTuple, a list as a tuple. Raises DataError if it is none.
+    """The value as this type has it: a table as a record, a list as a tuple. Raises DataError if it is none.
 
     Args:
-        kind: a NamedTuple, str, int, float, Any, a tuple, a dict, or one of them Optional or Annotated with Within.
+        kind: a NamedTuple or dataclass, str, int, float, bool, Any, a tuple, a dict, or one of them Optional or Annotated with Within.
         name: how messages call the value.
     """
     origin, inner = get_origin(kind), get_args(kind)
@@ -70,7 +70,7 @@ def read(kind: Any, name: str, value: Any) -> Any:
     if origin is Union:
         return None if value is None else read(inner[0], name, value)
     if kind in _PLAIN:
-        if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else kind):
+        if not isinstance(value, (int, float) if kind is float else kind) or isinstance(value, bool) != (kind is bool):
             raise _wrong(name, _PLAIN[kind], value)
         return value
     if origin is tuple:

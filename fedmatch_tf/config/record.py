@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,14 +14,16 @@ from fedmatch_tf.base.plugins import algorithms, learners, networks
 from fedmatch_tf.config import rules
 from fedmatch_tf.config.models import MODELS, algorithm_of, learner_of, parts_of
 from fedmatch_tf.config.profiles import PROFILES
-from fedmatch_tf.config.rules import SCENARIOS, Setting, check_together, check_value, flag
+from fedmatch_tf.config.rules import SCENARIOS, Condition, Rule, Setting, check_together, check_value, flag
 from fedmatch_tf.data.datasets import DATASETS
 from fedmatch_tf.data.dealing import KINDS
 
 
-def setting(group: str, text: str, default: Any = None, **more: Any) -> Any:
-    """A field of Config; `Setting` has what else can be said of it."""
-    return dataclasses.field(metadata={"setting": Setting(group, text, default, **more)})
+def setting(group: str, text: str, default: Any = None, *limits: Rule | Condition, **more: Any) -> Any:
+    """A field of Config. Limits: its rule, and when it applies; `Setting` has what else can be said of it."""
+    rule = next((limit for limit in limits if isinstance(limit, Rule)), None)
+    applies = tuple(limit for limit in limits if isinstance(limit, Condition))
+    return dataclasses.field(metadata={"setting": Setting(group, text, default, rule=rule, applies=applies, **more)})
 
 
 def _one_of(names: Iterable[str]) -> str:
@@ -42,398 +44,294 @@ def _other_gpus(config: Config, gpu: tuple[int, ...] | None) -> str:
     return "" if config.gpu is not None else "it trains on CPUs"
 
 
-WORKED_ON: dict[str, Any] = {"may_change": True, "of_machine": True}  # where and how a run is worked on
-
-# Groups, in the order in which `--help` lists them.
-WHAT = "what to run"
+# Settings by their groups, in the order in which `--help` lists them.
 DATA = "data and partitions"
-ROUNDS = "rounds and batches"
-LEARNING = "learning rate and loss weights"
-FEDMATCH = "FedMatch"
-BASELINES = "baselines"
-MACHINE = "machine"
+run = partial(setting, "what to run")
+data = partial(setting, DATA)
+rounds = partial(setting, "rounds and batches")
+learning = partial(setting, "learning rate and loss weights")
+fedmatch = partial(setting, "FedMatch")
+baselines = partial(setting, "baselines")
+machine = partial(setting, "machine")
+worked_on = partial(machine, may_change=True, of_machine=True)  # where and how a run is worked on
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
     """One run. Made by `make_config`, which fills what isn't given with the defaults."""
 
-    task: str = setting(WHAT, f"{_one_of(SCENARIOS)}-{_one_of(KINDS)}-{_one_of(DATASETS)}")
-    model: str = setting(WHAT, "the model to train: an algorithm and a learner", "fedmatch", choices=MODELS)
-    arch: str = setting(
-        WHAT,
-        f"network: {', '.join(networks())}, or package.module:function",
-        "resnet9",
-        rule=rules.NETWORK,
-        original="archi",
+    task: str = run(f"{_one_of(SCENARIOS)}-{_one_of(KINDS)}-{_one_of(DATASETS)}")
+    model: str = run("the model to train: an algorithm and a learner", "fedmatch", choices=MODELS)
+    arch: str = run(
+        f"network: {', '.join(networks())}, or package.module:function", "resnet9", rules.NETWORK, original="archi"
     )
-    profile: str = setting(
-        WHAT,
+    profile: str = run(
         "settings of the original's code, of the paper, or of SemiFL or ProxyFL, with their networks and clients",
         "official",
         choices=tuple(PROFILES),
     )
-    seed: int = setting(WHAT, "every random choice follows from it", 1, rule=rules.SEED)
-    init_draws: str = setting(
-        WHAT,
+    seed: int = run("every random choice follows from it", 1, rules.SEED)
+    init_draws: str = run(
         "starting weights. original: every kernel begins one stream, as in the original; independent: each goes on",
         "original",
+        rules.DRAWN,
         choices=("original", "independent"),
-        applies=(rules.DRAWN,),
     )
-    init_weights: str | None = setting(
-        WHAT,
+    init_weights: str | None = run(
         "starting weights: .npz with sigma_0, sigma_1, ..., or the original's init_sig.npy; unset: drawn from the seed",
         input_path=True,
     )
-    psi_factor: float = setting(
-        WHAT,
-        "psi starts as this times sigma; a model without psi starts as (1 + this) times sigma",
-        0.2,
-        rule=rules.NOT_NEGATIVE,
+    psi_factor: float = run(
+        "psi starts as this times sigma; a model without psi starts as (1 + this) times sigma", 0.2, rules.NOT_NEGATIVE
     )
 
-    source: str | None = setting(
-        DATA,
+    source: str | None = data(
         "raw images: an .npz, CIFAR, SVHN or IDX files, or one sub-folder of images per class (docs/DATA.md); "
         "unset: looked up, then downloaded",
         may_change=True,
         input_path=True,
     )
-    dataset_path: str = setting(DATA, "where partitions are written and read", "datasets", input_path=True, **WORKED_ON)
-    num_clients: int = setting(DATA, "clients in the federation", 10, rule=rules.POSITIVE)
-    labels_per_class: int = setting(
-        DATA,
+    dataset_path: str = data(
+        "where partitions are written and read", "datasets", input_path=True, may_change=True, of_machine=True
+    )
+    num_clients: int = data("clients in the federation", 10, rules.POSITIVE)
+    labels_per_class: int = data(
         "labelled examples per class: of each client (lc), of the server (ls)",
         5,
+        rules.POSITIVE,
+        rules.NUMBER_OF_LABELS,
         by={"ls": 100},
-        rule=rules.POSITIVE,
-        applies=(rules.NUMBER_OF_LABELS,),
         original="num_labels_per_class",
     )
-    unlabeled_per_client: int | None = setting(
-        DATA, "unlabelled examples of each client, at most; unset: as many as there are", rule=rules.POSITIVE
+    unlabeled_per_client: int | None = data(
+        "unlabelled examples of each client, at most; unset: as many as there are", None, rules.POSITIVE
     )
-    labeled_fraction: float | None = setting(
-        DATA,
-        "share of each class that is labelled, of all training examples; unset: --labels-per-class",
-        rule=rules.SHARE,
+    labeled_fraction: float | None = data(
+        "share of each class that is labelled, of all training examples; unset: --labels-per-class", None, rules.SHARE
     )
-    labeled_clients: int | None = setting(
-        DATA,
+    labeled_clients: int | None = data(
         "number of clients that have labels (lc); unset: all",
-        rule=rules.POSITIVE,
-        applies=(rules.LABELED_CLIENTS, rules.ALL_SEE_LABELS),
+        None,
+        rules.POSITIVE,
+        rules.LABELED_CLIENTS,
+        rules.ALL_SEE_LABELS,
         refuse=True,
     )
-    alpha: float = setting(
-        DATA,
-        "bdir: each class is dealt by Dirichlet(alpha); the smaller, the more they differ",
-        0.3,
-        rule=rules.POSITIVE,
+    alpha: float = data(
+        "bdir: each class is dealt by Dirichlet(alpha); the smaller, the more they differ", 0.3, rules.POSITIVE
     )
-    alpha_labeled: float | None = setting(
-        DATA,
+    alpha_labeled: float | None = data(
         "the same for labelled examples (lc); unset: as many of each class for every client",
-        rule=rules.POSITIVE,
-        applies=(rules.LABELED_CLIENTS,),
+        None,
+        rules.POSITIVE,
+        rules.LABELED_CLIENTS,
         refuse=True,
     )
-    classes_per_client: int = setting(DATA, "bshard: classes of a client's unlabelled examples", 2, rule=rules.POSITIVE)
-    num_test: int = setting(DATA, "examples set aside for testing", 200, rule=rules.POSITIVE, applies=(rules.POOLED,))
-    test_split: str = setting(
-        DATA,
+    classes_per_client: int = data("bshard: classes of a client's unlabelled examples", 2, rules.POSITIVE)
+    num_test: int = data("examples set aside for testing", 200, rules.POSITIVE, rules.POOLED)
+    test_split: str = data(
         "pooled: --num-test examples drawn from all, train and test, as the paper does; source: the dataset's own test "
         "set, all of it",
         "pooled",
         choices=("pooled", "source"),
     )
-    num_valid: int = setting(DATA, "examples set aside for validation", 200, rule=rules.POSITIVE)
-    num_steps: int = setting(
-        DATA,
-        "parts in which a streaming client's unlabelled data arrive",
-        1,
-        rule=rules.POSITIVE,
-        applies=(rules.STREAMING,),
-        refuse=True,
+    num_valid: int = data("examples set aside for validation", 200, rules.POSITIVE)
+    num_steps: int = data(
+        "parts in which a streaming client's unlabelled data arrive", 1, rules.POSITIVE, rules.STREAMING, refuse=True
     )
-    image_size: int = setting(DATA, "width and height that images are brought to", 32, rule=rules.IMAGE_SIZE)
+    image_size: int = data("width and height that images are brought to", 32, rules.IMAGE_SIZE)
 
-    num_rounds: int = setting(ROUNDS, "communication rounds", 100, rule=rules.POSITIVE, may_change=_more_rounds)
-    frac_clients: float = setting(
-        ROUNDS,
+    num_rounds: int = rounds("communication rounds", 100, rules.POSITIVE, may_change=_more_rounds)
+    frac_clients: float = rounds(
         "share of the clients that takes part in a round",
         lambda values: 1.0 if values["num_clients"] <= 10 else 0.05,
-        rule=rules.FRACTION,
+        rules.FRACTION,
         alias="frac_client",  # as in the original's examples
     )
-    drop_rate: float = setting(
-        ROUNDS,
+    drop_rate: float = rounds(
         "probability that a client's update does not arrive, drawn per round and client",
         0.0,
-        rule=rules.BELOW_ONE,
-        applies=(rules.GLOBAL_MODEL,),
+        rules.BELOW_ONE,
+        rules.GLOBAL_MODEL,
         refuse=True,
     )
-    num_epochs_client: int = setting(ROUNDS, "epochs of a client per round", 1, rule=rules.POSITIVE)
-    num_epochs_server: int = setting(
-        ROUNDS,
-        "epochs of the server per round (ls)",
-        0,
-        by={"ls": 1},
-        rule=rules.NOT_NEGATIVE,
-        applies=(rules.LABELED_SERVER,),
+    num_epochs_client: int = rounds("epochs of a client per round", 1, rules.POSITIVE)
+    num_epochs_server: int = rounds(
+        "epochs of the server per round (ls)", 0, rules.NOT_NEGATIVE, rules.LABELED_SERVER, by={"ls": 1}
     )
-    batch_size_client: int = setting(
-        ROUNDS, "labelled examples in a client's batch (ls: unlabelled)", 10, by={"ls": 100}, rule=rules.POSITIVE
+    batch_size_client: int = rounds(
+        "labelled examples in a client's batch (ls: unlabelled)", 10, rules.POSITIVE, by={"ls": 100}
     )
-    batch_size_unlabeled: int | None = setting(
-        ROUNDS,
+    batch_size_unlabeled: int | None = rounds(
         "unlabelled examples in a batch; unset: the original's rule, all of them spread over an epoch's steps",
-        rule=rules.POSITIVE,
+        None,
+        rules.POSITIVE,
     )
-    batch_size_server: int = setting(
-        ROUNDS,
-        "examples in the server's batch (ls)",
-        0,
-        by={"ls": 100},
-        rule=rules.NOT_NEGATIVE,
-        applies=(rules.LABELED_SERVER,),
+    batch_size_server: int = rounds(
+        "examples in the server's batch (ls)", 0, rules.NOT_NEGATIVE, rules.LABELED_SERVER, by={"ls": 100}
     )
-    batch_size_test: int = setting(
-        ROUNDS, "examples in an evaluation batch; small batches are joined", 100, rule=rules.POSITIVE
-    )
-    eval_clients: str = setting(
-        ROUNDS,
+    batch_size_test: int = rounds("examples in an evaluation batch; small batches are joined", 100, rules.POSITIVE)
+    eval_clients: str = rounds(
         "always: clients validate and test; valid: they validate only; auto: they test where the task needs it",
         "auto",
+        rules.GLOBAL_MODEL,
         choices=("always", "valid", "auto"),
-        applies=(rules.GLOBAL_MODEL,),
         refuse=("valid",),
     )
-    labeled_acc: bool = setting(
-        ROUNDS, "record the accuracy on labelled data before and after every unsupervised step", False
-    )
-    keep_best: bool = setting(
-        ROUNDS,
+    labeled_acc: bool = rounds("record the accuracy on labelled data before and after every unsupervised step", False)
+    keep_best: bool = rounds(
         "also keep the model of the global model's lowest validation loss, measured once per round",
         False,
-        applies=(rules.GLOBAL_MODEL,),
+        rules.GLOBAL_MODEL,
         refuse=True,
     )
 
-    lr: float = setting(LEARNING, "initial learning rate", 1e-3, rule=rules.POSITIVE)
-    lr_patience: int = setting(
-        LEARNING,
-        "visits of a client without a lower validation loss before lr falls",
-        5,
-        by={"ls": 20},
-        rule=rules.POSITIVE,
+    lr: float = learning("initial learning rate", 1e-3, rules.POSITIVE)
+    lr_patience: int = learning(
+        "visits of a client without a lower validation loss before lr falls", 5, rules.POSITIVE, by={"ls": 20}
     )
-    lr_factor: float = setting(LEARNING, "what lr is then divided by", 3.0, rule=rules.ABOVE_ONE)
-    lr_min: float = setting(LEARNING, "lr never falls below this", 1e-20, rule=rules.NOT_NEGATIVE)
-    lr_signal: str = setting(
-        LEARNING,
+    lr_factor: float = learning("what lr is then divided by", 3.0, rules.ABOVE_ONE)
+    lr_min: float = learning("lr never falls below this", 1e-20, rules.NOT_NEGATIVE)
+    lr_signal: str = learning(
         "whose validation lowers lr. client: each client's own; server: the global model's, for all",
         "client",
+        rules.GLOBAL_MODEL,
         choices=("client", "server"),
-        applies=(rules.GLOBAL_MODEL,),
         refuse=True,
     )
-    lr_memory: str = setting(
-        LEARNING,
+    lr_memory: str = learning(
         "who keeps a client's lr between its rounds: the client, or, as in the original, the device it trains on",
         "device",
+        rules.OWN_RATES,
         choices=("client", "device"),
-        applies=(rules.OWN_RATES,),
     )
-    lr_devices: int | None = setting(
-        LEARNING,
+    lr_devices: int | None = learning(
         "simulated devices with --lr-memory device; unset: one per client of a round",
-        rule=rules.POSITIVE,
-        applies=(rules.OWN_RATES, rules.ON_DEVICES),
+        None,
+        rules.POSITIVE,
+        rules.OWN_RATES,
+        rules.ON_DEVICES,
     )
-    wd: float = setting(
-        LEARNING, "weight decay; the original declares 1e-4 but never applies it", 0.0, rule=rules.NOT_NEGATIVE
-    )
-    lambda_s: float = setting(LEARNING, "weight of the supervised loss", 10.0, rule=rules.NOT_NEGATIVE)
-    augment: str = setting(
-        LEARNING, "strong view of an unlabelled image", "randaugment", choices=("randaugment", "none")
-    )
-    equalize: str = setting(
-        LEARNING,
+    wd: float = learning("weight decay; the original declares 1e-4 but never applies it", 0.0, rules.NOT_NEGATIVE)
+    lambda_s: float = learning("weight of the supervised loss", 10.0, rules.NOT_NEGATIVE)
+    augment: str = learning("strong view of an unlabelled image", "randaugment", choices=("randaugment", "none"))
+    equalize: str = learning(
         "RandAugment's equalize. identity: does nothing, as in the original; real: as its name says",
         "identity",
         choices=("identity", "real"),
     )
-    confidence: float = setting(
-        LEARNING, "rows whose highest probability is below this get no pseudo-label", 0.75, rule=rules.PROBABILITY
+    confidence: float = learning(
+        "rows whose highest probability is below this get no pseudo-label", 0.75, rules.PROBABILITY
     )
 
-    lambda_i: float = setting(
-        FEDMATCH,
+    lambda_i: float = fedmatch(
         "weight of inter-client consistency: lambda_ICCS of the paper, on its KL term",
         1e-2,
-        rule=rules.NOT_NEGATIVE,
-        applies=(rules.HELPERS,),
+        rules.NOT_NEGATIVE,
+        rules.HELPERS,
     )
-    lambda_a: float = setting(
-        FEDMATCH,
+    lambda_a: float = fedmatch(
         "weight of the agreement-based pseudo-label loss: lambda_ICCS of the paper, on its cross-entropy",
         1e-2,
-        rule=rules.NOT_NEGATIVE,
+        rules.NOT_NEGATIVE,
     )
-    lambda_l1: float = setting(
-        FEDMATCH, "weight of |psi|", 1e-4, by={"ls": 1e-5}, rule=rules.NOT_NEGATIVE, applies=(rules.DECOMPOSED,)
+    lambda_l1: float = fedmatch("weight of |psi|", 1e-4, rules.NOT_NEGATIVE, rules.DECOMPOSED, by={"ls": 1e-5})
+    lambda_l2: float = fedmatch("weight of (sigma - psi)^2", 10.0, rules.NOT_NEGATIVE, rules.DECOMPOSED)
+    l1_thres: float = fedmatch(
+        "elements of psi up to this count as 0", 5e-6, rules.NOT_NEGATIVE, rules.DECOMPOSED, by={"ls": 1e-5}
     )
-    lambda_l2: float = setting(
-        FEDMATCH, "weight of (sigma - psi)^2", 10.0, rule=rules.NOT_NEGATIVE, applies=(rules.DECOMPOSED,)
+    delta_thres: float = fedmatch("changes up to this are not sent", 5e-5, rules.NOT_NEGATIVE, by={"ls": 1e-5})
+    num_helpers: int = fedmatch("helpers that a client receives", 2, rules.NOT_NEGATIVE, rules.CONSISTENCY)
+    helper_interval: int = fedmatch(
+        "helpers are sent every so many rounds", 10, rules.POSITIVE, rules.HELPERS, original="h_interval"
     )
-    l1_thres: float = setting(
-        FEDMATCH,
-        "elements of psi up to this count as 0",
-        5e-6,
-        by={"ls": 1e-5},
-        rule=rules.NOT_NEGATIVE,
-        applies=(rules.DECOMPOSED,),
-    )
-    delta_thres: float = setting(
-        FEDMATCH, "changes up to this are not sent", 5e-5, by={"ls": 1e-5}, rule=rules.NOT_NEGATIVE
-    )
-    num_helpers: int = setting(
-        FEDMATCH, "helpers that a client receives", 2, rule=rules.NOT_NEGATIVE, applies=(rules.CONSISTENCY,)
-    )
-    helper_interval: int = setting(
-        FEDMATCH,
-        "helpers are sent every so many rounds",
-        10,
-        rule=rules.POSITIVE,
-        applies=(rules.HELPERS,),
-        original="h_interval",
-    )
-    icc_rows: str = setting(
-        FEDMATCH,
+    icc_rows: str = fedmatch(
         "unlabelled rows that inter-client consistency looks at: confident ones, or all",
         "confident",
+        rules.HELPERS,
         choices=("confident", "all"),
-        applies=(rules.HELPERS,),
     )
-    s2c_content: str = setting(
-        FEDMATCH,
+    s2c_content: str = fedmatch(
         "what a client receives. full: all weights; counted: those that the cost counts",
         "full",
         choices=("full", "counted"),
     )
-    no_icc: bool = setting(FEDMATCH, "ablation: no inter-client consistency, so no helpers", False, refuse=True)
-    no_decomposition: bool = setting(FEDMATCH, "ablation: one set of parameters for both losses", False, refuse=True)
-    ablate_eval: bool = setting(
-        FEDMATCH,
-        "also test the global model with sigma only and with psi only",
-        False,
-        applies=(rules.DECOMPOSED,),
-        refuse=True,
+    no_icc: bool = fedmatch("ablation: no inter-client consistency, so no helpers", False, refuse=True)
+    no_decomposition: bool = fedmatch("ablation: one set of parameters for both losses", False, refuse=True)
+    ablate_eval: bool = fedmatch(
+        "also test the global model with sigma only and with psi only", False, rules.DECOMPOSED, refuse=True
     )
-    probe_image: str | None = setting(
-        FEDMATCH,
-        ".npy [1,h,w,c] in [0,1]: the image that models are embedded on; unset: drawn from the seed",
-        input_path=True,
+    probe_image: str | None = fedmatch(
+        ".npy [1,h,w,c] in [0,1]: the image that models are embedded on; unset: drawn from the seed", input_path=True
     )
 
-    lambda_u: float = setting(BASELINES, "weight of the unsupervised loss", 1.0, rule=rules.NOT_NEGATIVE)
-    mu: float = setting(BASELINES, "weight of FedProx's proximal term", 1e-2, rule=rules.NOT_NEGATIVE)
+    lambda_u: float = baselines("weight of the unsupervised loss", 1.0, rules.NOT_NEGATIVE)
+    mu: float = baselines("weight of FedProx's proximal term", 1e-2, rules.NOT_NEGATIVE)
 
-    gpu: tuple[int, ...] | None = setting(
-        MACHINE,
+    gpu: tuple[int, ...] | None = machine(
         "GPU ids, as 0,1,2: one worker process per id, so 0,0 gives GPU 0 two; unset: CPU",
-        rule=rules.GPU_IDS,
+        None,
+        rules.GPU_IDS,
         may_change=_other_gpus,
         of_machine=True,
     )
-    clients_per_gpu: int = setting(
-        MACHINE,
-        "worker processes per id of --gpu, or per GPU of a Ray cluster",
-        1,
-        rule=rules.POSITIVE,
-        applies=(rules.ON_GPU,),
-        **WORKED_ON,
+    clients_per_gpu: int = worked_on(
+        "worker processes per id of --gpu, or per GPU of a Ray cluster", 1, rules.POSITIVE, rules.ON_GPU
     )
-    gpu_memory: int | None = setting(
-        MACHINE,
+    gpu_memory: int | None = worked_on(
         "MB of a GPU's memory that a worker may take at most; unset: as much as it needs",
-        rule=rules.POSITIVE,
-        applies=(rules.ON_GPU,),
-        **WORKED_ON,
+        None,
+        rules.POSITIVE,
+        rules.ON_GPU,
     )
-    workers: int | None = setting(
-        MACHINE, "CPU worker processes; unset: what fits this machine's cores", rule=rules.WORKERS, **WORKED_ON
-    )
-    threads_per_worker: int | None = setting(
-        MACHINE,
+    workers: int | None = worked_on("CPU worker processes; unset: what fits this machine's cores", None, rules.WORKERS)
+    threads_per_worker: int | None = machine(
         "threads of a CPU worker, on which results may depend; unset: what fits this machine's cores",
-        rule=rules.THREADS,
+        None,
+        rules.THREADS,
         of_machine=True,
     )
-    backend: str = setting(
-        MACHINE,
+    backend: str = worked_on(
         "where clients train: in worker processes, in this process, or on a Ray cluster",
         "process",
         choices=("process", "inline", "ray"),
-        **WORKED_ON,
     )
-    ray_address: str | None = setting(
-        MACHINE,
+    ray_address: str | None = worked_on(
         "a running Ray cluster, auto or host:port; unset: a cluster of this machine for this run",
-        rule=rules.ADDRESS,
-        applies=(rules.ON_RAY,),
+        None,
+        rules.ADDRESS,
+        rules.ON_RAY,
         refuse=True,
-        **WORKED_ON,
     )
-    ray_data: str = setting(
-        MACHINE,
+    ray_data: str = worked_on(
         "shared: every node sees --dataset-path; ship: files are sent",
         "shared",
+        rules.ON_RAY,
         choices=("shared", "ship"),
-        applies=(rules.ON_RAY,),
         refuse=True,
-        **WORKED_ON,
     )
-    precision: str = setting(
-        MACHINE,
+    precision: str = machine(
         "what convolutions and dense layers compute in; all else is float32. bfloat16: faster on processors and GPUs "
         "that have it; float16: on GPUs with tensor cores",
         "float32",
         choices=("float32", "bfloat16", "float16"),
     )
-    xla: bool = setting(MACHINE, "compile with XLA what can be: faster on some GPUs, slower on CPUs", False)
-    profile_run: bool = setting(
-        MACHINE, "write a TensorBoard trace of a client's task in the second round", False, **WORKED_ON
+    xla: bool = machine("compile with XLA what can be: faster on some GPUs, slower on CPUs", False)
+    profile_run: bool = worked_on("write a TensorBoard trace of a client's task in the second round", False)
+    task_timeout: float = worked_on(
+        "seconds that a worker may take for one task before it is replaced", 3600.0, rules.POSITIVE
     )
-    task_timeout: float = setting(
-        MACHINE,
-        "seconds that a worker may take for one task before it is replaced",
-        3600.0,
-        rule=rules.POSITIVE,
-        **WORKED_ON,
-    )
-    task_tries: int = setting(
-        MACHINE, "tries of a task whose worker dies, fails or hangs", 3, rule=rules.POSITIVE, **WORKED_ON
-    )
-    checkpoint_every: int = setting(
-        MACHINE, "a checkpoint is written every so many rounds", 1, rule=rules.POSITIVE, **WORKED_ON
-    )
-    store: str = setting(
-        MACHINE,
+    task_tries: int = worked_on("tries of a task whose worker dies, fails or hangs", 3, rules.POSITIVE)
+    checkpoint_every: int = worked_on("a checkpoint is written every so many rounds", 1, rules.POSITIVE)
+    store: str = worked_on(
         "where the clients' last parameters are kept; auto: on disk if they are large",
         "auto",
         choices=("auto", "memory", "disk"),
-        **WORKED_ON,
     )
-    wandb: str | None = setting(
-        MACHINE,
-        "mirror settings and scalars to this project at Weights & Biases, if its package is installed; unset: nothing",
-        **WORKED_ON,
+    wandb: str | None = worked_on(
+        "mirror settings and scalars to this project at Weights & Biases, if its package is installed; unset: nothing"
     )
-    output_path: str = setting(MACHINE, "where results are written", "outputs", of_machine=True)
+    output_path: str = machine("where results are written", "outputs", of_machine=True)
 
     def __post_init__(self) -> None:
         for name, setting in settings().items():

@@ -1,11 +1,9 @@
 """How unlabelled examples are dealt to clients: evenly, by the original's imbalance, by Dirichlet, by classes."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 import numpy as np
 
@@ -29,13 +27,13 @@ class PartitionSpec:
     num_steps: int  # streaming parts per client; 1 for batch tasks
     image_size: int
     seed: int
-    unlabeled_per_client: int | None = None  # at most; None: as many as there are
-    alpha: float | None = None  # bdir: concentration of each class over the clients
-    alpha_labeled: float | None = None  # the same for labelled examples; None: as many of each class for everyone
-    classes_per_client: int | None = None  # bshard
-    labeled_fraction: float | None = None  # share of each class that is labelled, instead of labels_per_class
-    labeled_clients: int | None = None  # lc: so many clients have labels; None: all
-    test_split: str | None = None  # "source": the dataset's own test set; None: drawn from all its examples
+    unlabeled_per_client: Optional[int] = None  # at most; None: as many as there are
+    alpha: Optional[float] = None  # bdir: concentration of each class over the clients
+    alpha_labeled: Optional[float] = None  # the same for labelled examples; None: as many of each class for everyone
+    classes_per_client: Optional[int] = None  # bshard
+    labeled_fraction: Optional[float] = None  # share of each class that is labelled, instead of labels_per_class
+    labeled_clients: Optional[int] = None  # lc: so many clients have labels; None: all
+    test_split: Optional[str] = None  # "source": the dataset's own test set; None: drawn from all its examples
 
     @property
     def task(self) -> str:

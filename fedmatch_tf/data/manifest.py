@@ -1,14 +1,12 @@
 """manifest.json: what a folder of partitions holds, how it was made, and the checksum of every file."""
 
-from __future__ import annotations
-
 import hashlib
 import json
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Optional
 
-from fedmatch_tf.base import untrusted
+from fedmatch_tf.base import typed, untrusted
 from fedmatch_tf.base.errors import DataError, short
 from fedmatch_tf.data.dealing import KINDS, PartitionSpec
 
@@ -21,8 +19,8 @@ class FileRecord:
     """One partition file."""
 
     role: str  # test, valid, labeled or unlabeled
-    client: int | None  # None: nobody's, or the server's
-    step: int | None  # None: not streaming
+    client: Optional[int]  # None: nobody's, or the server's
+    step: Optional[int]  # None: not streaming
     num_examples: int
     class_counts: tuple[int, ...]
     sha256: str
@@ -35,7 +33,7 @@ class SourceRecord:
     origin: str
     num_examples: int
     checksum: str
-    official: bool | None
+    official: Optional[bool]
 
 
 @dataclass(frozen=True)
@@ -113,60 +111,17 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / NAME
     try:
         content = json.loads(untrusted.read_text(path))
-    except DataError:
-        raise
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{path}: damaged or unreadable ({error}). {REMAKE}") from error
-    try:
         if content["version"] != VERSION:
-            raise DataError(f"{path}: expected version {VERSION}, received {short(content['version'])}. {REMAKE}")
-        return Manifest(
-            spec=_record(PartitionSpec, {**content["settings"], "seed": content["seed"]}),
-            source=_record(SourceRecord, content["source"]),
-            class_names=tuple(str(name) for name in content["class_names"]),
-            image_shape=tuple(int(size) for size in content["image_shape"]),
-            unused=int(content["unused"]),
-            files={str(name): _file_record(record) for name, record in content["files"].items()},
-        )
-    except DataError:
-        raise
-    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        raise DataError(f"{path}: not a manifest ({type(error).__name__}: {error}). {REMAKE}") from error
+            raise DataError(f"expected version {VERSION}, received {short(content['version'])}")
+        values = {name: content[name] for name in ("source", "class_names", "image_shape", "unused", "files")}
+        spec = {**content["settings"], "seed": content["seed"]}
+        manifest: Manifest = typed.read(Manifest, "manifest", {**values, "spec": spec})
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        raise DataError(f"{path}: damaged, or not a manifest ({type(error).__name__}: {error}). {REMAKE}") from error
+    return manifest
 
 
 REMAKE = "Make the partitions again with --work-type gen_data --force"
-
-# What the types of our records' fields are called, and the values they admit.
-_ADMITS: dict[str, tuple[type, ...]] = {
-    "str": (str,),
-    "int": (int,),
-    "float": (float, int),
-    "bool": (bool,),
-    "None": (type(None),),
-}
-
-
-def _record(kind: Any, values: dict[str, Any]) -> Any:
-    """A record of simple fields, each checked against its annotation."""
-    for field in fields(kind):
-        if field.name not in values and field.default is not MISSING:
-            continue
-        admitted = tuple(t for name in str(field.type).split(" | ") for t in _ADMITS[name])
-        value = values[field.name]
-        if not isinstance(value, admitted) or (isinstance(value, bool) and bool not in admitted):
-            raise TypeError(f"{field.name}: expected {field.type}, received {short(value)}")
-    return kind(**values)
-
-
-def _file_record(values: dict[str, Any]) -> FileRecord:
-    return FileRecord(
-        role=str(values["role"]),
-        client=None if values["client"] is None else int(values["client"]),
-        step=None if values["step"] is None else int(values["step"]),
-        num_examples=int(values["num_examples"]),
-        class_counts=tuple(int(count) for count in values["class_counts"]),
-        sha256=str(values["sha256"]),
-    )
 
 
 def fingerprint(folder: Path) -> str:

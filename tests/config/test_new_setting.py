@@ -15,11 +15,10 @@ import pytest
 from tests.conftest import ROOT, assert_refused
 
 FIELDS = """
-    warmup: int = setting(
-        ROUNDS, "rounds whose lr rises", 2, by={"ls": 4}, rule=rules.NOT_NEGATIVE, applies=(rules.LABELED_SERVER,),
-        refuse=True,
+    warmup: int = rounds(
+        "rounds whose lr rises", 2, rules.NOT_NEGATIVE, rules.LABELED_SERVER, by={"ls": 4}, refuse=True
     )
-    nap: float | None = setting(MACHINE, "seconds of sleep after a round", rule=rules.POSITIVE, **WORKED_ON)
+    nap: float | None = worked_on("seconds of sleep after a round", None, rules.POSITIVE)
 """
 TASK = ("--task", "ls-biid-digits")
 RUN = ("task=ls-biid-digits", "num_clients=2", "num_rounds=2", "frac_clients=1", "backend=inline")

@@ -40,20 +40,13 @@ __all__ = [
     "train",
 ]
 
-_WHERE = {
-    "ConfigError": "fedmatch_tf.config",
-    "DataError": "fedmatch_tf.base.errors",
-    "TrainingError": "fedmatch_tf.federation.tasks",
-    "make_config": "fedmatch_tf.config",
-}
-
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_WHERE.get(name, "fedmatch_tf.api")), name)
+    return getattr(import_module("fedmatch_tf.api"), name)
 
 
 def __dir__() -> list[str]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union
 from fedmatch_tf.base import signals
 from fedmatch_tf.base.errors import DataError
 from fedmatch_tf.config import Config, ConfigError, make_config
+from fedmatch_tf.federation.tasks import TrainingError as TrainingError
 from fedmatch_tf.results import outcome, results
 from fedmatch_tf.results.report_tables import flat
 from fedmatch_tf.results.summary import best_validated

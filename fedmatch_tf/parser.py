@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Callable, NamedTuple, NoReturn
 
@@ -21,6 +21,7 @@ from fedmatch_tf.config import (
     flag,
     from_text,
     make_config,
+    one_of,
     settings,
     without_effect,
 )
@@ -228,7 +229,7 @@ def _build(meant: Config | None, reason: str) -> tuple[_Parser, dict[str, _Parse
         for other in work.flags:
             group.add_argument(flag(other), **FLAGS[other])
         text = "the same as the first argument; default: train" if name == "train" else argparse.SUPPRESS
-        group.add_argument("--work-type", choices=tuple(WORK), default=name, metavar=_braced(WORK), help=text)
+        group.add_argument("--work-type", choices=tuple(WORK), default=name, metavar=one_of(WORK), help=text)
     return parser, subparsers
 
 
@@ -245,16 +246,12 @@ def _add_settings(parser: argparse.ArgumentParser, work: Work, meant: Config | N
             options["action"] = "store_true"
         else:
             options["type"] = _converter(name, setting)
-            options["metavar"] = _braced(setting.choices) if setting.choices else _METAVARS[setting.kind]
+            options["metavar"] = one_of(setting.choices) if setting.choices else _METAVARS[setting.kind]
         names = [flag(each) for each in (name, setting.alias) if each]
         (groups[setting.group] if is_shown else parser).add_argument(*names, dest=name, **options)
 
 
 _METAVARS = {int: "N", float: "X", str: "TEXT", tuple: "0,1"}
-
-
-def _braced(choices: Iterable[str]) -> str:
-    return "{" + ",".join(choices) + "}"
 
 
 def _meant(arguments: Sequence[str]) -> tuple[Config | None, str]:

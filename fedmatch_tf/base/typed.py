@@ -57,7 +57,8 @@ def read(kind: Any, name: str, value: Any) -> Any:
     """The value as this type has it: a table as a record, a list as a tuple. Raises DataError if it is none.
 
     Args:
-        kind: a NamedTuple or dataclass, str, int, float, bool, Any, a tuple, a dict, or one of them Optional or Annotated with Within.
+        kind: a NamedTuple or dataclass, a plain type, Any, a tuple, a dict, or one of them Optional, or Annotated with
+            Within.
         name: how messages call the value.
     """
     origin, inner = get_origin(kind), get_args(kind)

@@ -5,7 +5,7 @@ from fedmatch_tf.config.defaults import changed_settings, depends_on, make_confi
 from fedmatch_tf.config.models import MODELS
 from fedmatch_tf.config.profiles import PROFILES
 from fedmatch_tf.config.record import DATA, Config, settings, without_effect
-from fedmatch_tf.config.rules import SCENARIOS, Setting, check_value, flag, from_text
+from fedmatch_tf.config.rules import SCENARIOS, Setting, check_value, flag, from_text, one_of
 
 __all__ = [
     "DATA",
@@ -21,6 +21,7 @@ __all__ = [
     "flag",
     "from_text",
     "make_config",
+    "one_of",
     "settings",
     "without_effect",
 ]

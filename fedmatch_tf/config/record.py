@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
@@ -14,8 +14,7 @@ from fedmatch_tf.base.plugins import algorithms, learners, networks
 from fedmatch_tf.config import rules
 from fedmatch_tf.config.models import MODELS, algorithm_of, learner_of, parts_of
 from fedmatch_tf.config.profiles import PROFILES
-from fedmatch_tf.config.rules import SCENARIOS, Condition, Rule, Setting, check_together, check_value, flag
-from fedmatch_tf.data.datasets import DATASETS
+from fedmatch_tf.config.rules import Condition, Rule, Setting, check_together, check_value, flag
 from fedmatch_tf.data.dealing import KINDS
 
 
@@ -24,10 +23,6 @@ def setting(group: str, text: str, default: Any = None, *limits: Rule | Conditio
     rule = next((limit for limit in limits if isinstance(limit, Rule)), None)
     applies = tuple(limit for limit in limits if isinstance(limit, Condition))
     return dataclasses.field(metadata={"setting": Setting(group, text, default, rule=rule, applies=applies, **more)})
-
-
-def _one_of(names: Iterable[str]) -> str:
-    return "{" + ",".join(names) + "}"
 
 
 def _more_rounds(config: Config, num_rounds: int) -> str:
@@ -60,7 +55,7 @@ worked_on = partial(machine, may_change=True, of_machine=True)  # where and how 
 class Config:
     """One run. Made by `make_config`, which fills what isn't given with the defaults."""
 
-    task: str = run(f"{_one_of(SCENARIOS)}-{_one_of(KINDS)}-{_one_of(DATASETS)}")
+    task: str = run(rules.TASKS)
     model: str = run("the model to train: an algorithm and a learner", "fedmatch", choices=MODELS)
     arch: str = run(
         f"network: {', '.join(networks())}, or package.module:function", "resnet9", rules.NETWORK, original="archi"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from fedmatch_tf.config.record import Config
 
 SCENARIOS = {"lc": "labels-at-client", "ls": "labels-at-server"}
+
+
+def one_of(names: Iterable[str]) -> str:
+    """How messages and `--help` list choices."""
+    return "{" + ",".join(names) + "}"
+
+
+TASKS = f"{one_of(SCENARIOS)}-{one_of(KINDS)}-{one_of(DATASETS)}"
 
 
 class Rule(NamedTuple):
@@ -152,10 +160,7 @@ def parse_task(task: str) -> tuple[str, str, str]:
     """(scenario, kind, dataset) of a task's name."""
     parts = tuple(str(task).split("-"))
     if len(parts) != 3 or parts[0] not in SCENARIOS or parts[1] not in KINDS or parts[2] not in DATASETS:
-        raise ConfigError(
-            f"--task: expected {{{','.join(SCENARIOS)}}}-{{{','.join(KINDS)}}}-{{{','.join(DATASETS)}}}, "
-            f"for example lc-biid-c10; received {short(task)}"
-        )
+        raise ConfigError(f"--task: expected {TASKS}, for example lc-biid-c10; received {short(task)}")
     return parts
 
 

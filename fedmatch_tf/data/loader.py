@@ -1,4 +1,4 @@
-"""Partitions to what training needs: ClientData, ServerData, EvalData. Files are untrusted until checked."""
+"""Partitions to what training needs: ClientData, EvalData, Examples. Files are untrusted until checked."""
 
 from __future__ import annotations
 
@@ -33,9 +33,7 @@ class Partitions:
     image_shape: tuple[int, ...]
     files: dict[str, FileRecord] | None  # None: made by the original, so there is no manifest
     labeled_clients: int | None = None  # so many of the clients have labels; None: all
-    read: Callable[[Path], bytes] = (
-        untrusted.read_bytes
-    )  # a file's content, for those who read elsewhere than on this disk
+    read: Callable[[Path], bytes] = untrusted.read_bytes  # a file's content; other readers read elsewhere than here
 
 
 @dataclass(frozen=True)
@@ -45,13 +43,6 @@ class ClientData:
     client: int
     labeled: Examples | None  # None in labels-at-server, and where only some clients have labels
     unlabeled: Examples
-
-
-@dataclass(frozen=True)
-class ServerData:
-    """What the server holds in labels-at-server."""
-
-    labeled: Examples
 
 
 @dataclass(frozen=True)
@@ -103,8 +94,7 @@ def _scan(folder: Path, scenario: str, kind: str, dataset: str) -> Partitions:
             f"{folder}: expected unlabelled files of {num_clients} clients x {num_steps} steps = "
             f"{num_clients * num_steps}, found {len(found)}"
         )
-    path = folder / files.file_name(dataset, "test")
-    test = _decoded(path, _bytes(path))
+    test, _ = _read(folder / files.file_name(dataset, "test"))
     return Partitions(folder, scenario, kind, dataset, num_clients, num_steps, test.y.shape[1], test.x.shape[1:], None)
 
 
@@ -150,11 +140,11 @@ def _num_bytes(data: ClientData) -> int:
     return sum(part.x.nbytes + part.y.nbytes for part in sets)
 
 
-def load_server(partitions: Partitions) -> ServerData:
+def load_server(partitions: Partitions) -> Examples:
     """The server's labelled data (labels-at-server)."""
     if partitions.scenario != "ls":
         raise DataError(f"{partitions.folder}: expected a labels-at-server task; here clients hold the labels")
-    return ServerData(_load(partitions, "labeled"))
+    return _load(partitions, "labeled")
 
 
 def sorted_files(partitions: Partitions) -> list[str]:
@@ -183,8 +173,7 @@ def _load(partitions: Partitions, role: str, client: int | None = None, step: in
     """One file, checked against what the folder says of it."""
     name = files.file_name(partitions.dataset, role, client, step)
     path = partitions.folder / name
-    payload = _bytes(path, partitions.read)
-    examples = _decoded(path, payload)
+    examples, payload = _read(path, partitions.read)
     shape = list(examples.x.shape[1:])
     if shape != list(partitions.image_shape):
         raise DataError(f"{path}: wrong images: expected {list(partitions.image_shape)}, received {shape}")
@@ -204,15 +193,13 @@ def _check_record(path: Path, payload: bytes, examples: Examples, record: FileRe
         raise DataError(f"{path}: altered or damaged: its sha256 is not the manifest's. {manifest.REMAKE}")
 
 
-def _bytes(path: Path, read: Callable[[Path], bytes] = untrusted.read_bytes) -> bytes:
+def _read(path: Path, read: Callable[[Path], bytes] = untrusted.read_bytes) -> tuple[Examples, bytes]:
+    """(what a partition file holds, its bytes)."""
     try:
-        return read(path)
+        payload = read(path)
     except OSError as error:
         raise DataError(f"{path}: expected a partition file ({error.strerror})") from error
-
-
-def _decoded(path: Path, payload: bytes) -> Examples:
     try:
-        return files.decode(payload)
+        return files.decode(payload), payload
     except DataError as error:
         raise DataError(f"{path}: {error}") from error

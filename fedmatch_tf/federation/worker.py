@@ -86,12 +86,12 @@ class Worker:
         data = self._data.get(task.client, task.task_step)
         labeled_acc_on = None
         if self._config.labeled_acc:
-            labeled_acc_on = self._server_data.labeled if self._config.scenario == "ls" else data.labeled
+            labeled_acc_on = self._server_data if self._config.scenario == "ls" else data.labeled
         return self._client.update(task, data, labeled_acc_on)
 
     @run.register
     def _train_server(self, task: ServerTask) -> ServerResult:
-        return train_epoch(self._config, self._model, self._learner, self._server_data.labeled, task)
+        return train_epoch(self._config, self._model, self._learner, self._server_data, task)
 
     @run.register
     def _score(self, task: EvalTask) -> EvalResult:

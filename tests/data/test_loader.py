@@ -60,7 +60,7 @@ def test_clients_get_what_their_own_files_hold_in_any_order(made: Path) -> None:
 
 def test_the_server_has_the_labels_in_labels_at_server_and_only_there(made: Path) -> None:
     partitions = open_partitions(made, "ls-biid-c10")
-    assert load_server(partitions).labeled.y.sum(axis=0).tolist() == [2] * 10
+    assert load_server(partitions).y.sum(axis=0).tolist() == [2] * 10
     assert load_client(partitions, 0).labeled is None
     with pytest.raises(DataError, match="clients hold the labels"):
         load_server(open_partitions(made, "lc-biid-c10"))

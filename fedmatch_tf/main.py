@@ -62,12 +62,12 @@ def main(arguments: Sequence[str], study: Study | None = None) -> int:
     except ModuleNotFoundError as error:
         if _asked_to_end:
             return _interrupted()
-        from fedmatch_tf.base.program import short_program
+        from fedmatch_tf.base.program import say
 
-        print(
-            f"{short_program()}: error: expected the packages of requirements.txt, but {error.name} is not installed "
-            f"here. Use .venv/bin/python, which `make demo` makes, or see docs/INSTALL.md",
-            file=sys.stderr,
+        say(
+            "error",
+            f"expected the packages of requirements.txt, but {error.name} is not installed here. Use .venv/bin/python, "
+            f"which `make demo` makes, or see docs/INSTALL.md",
         )
         return FAILED
     except Exception as error:
@@ -90,24 +90,23 @@ def _interrupted() -> int:
 def _failure(error: Exception) -> int:
     """Says what went wrong; a traceback only for our own defects."""
     from fedmatch_tf.base.errors import DataError, lack_of_memory, printable, shortened
-    from fedmatch_tf.base.program import short_program
+    from fedmatch_tf.base.program import say
     from fedmatch_tf.config import ConfigError
     from fedmatch_tf.federation.tasks import TrainingError
 
     if (lack := lack_of_memory(error)) is not None:
-        print(f"{short_program()}: error: this machine has {lack}", file=sys.stderr)
+        say("error", f"this machine has {lack}")
         return FAILED
     if isinstance(error, BrokenPipeError):  # who read our output has gone away, as `head` does
         with suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     if isinstance(error, (ConfigError, DataError, OSError, TrainingError)):
-        print(f"{short_program()}: error: {shortened(printable(str(error)))}", file=sys.stderr)
+        say("error", shortened(printable(str(error))))
         bad_path = isinstance(error, OSError) and error.errno in BAD_PATH
         return BAD_INPUT if bad_path or isinstance(error, (ConfigError, DataError)) else FAILED
     traceback.print_exception(type(error), error, error.__traceback__)
-    what = "this is a defect of the program; please report it with the lines above"
-    print(f"{short_program()}: error: {what}", file=sys.stderr)
+    say("error", "this is a defect of the program; please report it with the lines above")
     return FAILED
 
 
@@ -166,7 +165,7 @@ def _progress(quiet: bool) -> Progress:
 
 def gen_data(config: Config, force: bool = False, quiet: bool = False) -> None:
     """Makes the task's partitions, or verifies them if they are there; prints what they hold and their folder."""
-    from fedmatch_tf.base.program import short_program
+    from fedmatch_tf.base.program import say
     from fedmatch_tf.data.generator import generate
     from fedmatch_tf.data.manifest import describe
     from fedmatch_tf.data.sources import load_source
@@ -176,8 +175,7 @@ def gen_data(config: Config, force: bool = False, quiet: bool = False) -> None:
     try:
         source = load_source(config.dataset, config.source, config.image_size, progress)
         if source.official is False:
-            text = f"this is not the published {config.dataset} (its checksum differs)"
-            print(f"{short_program()}: note: {text}", file=sys.stderr)
+            say("note", f"this is not the published {config.dataset} (its checksum differs)")
         generated = generate(partition_spec(config), source, Path(config.dataset_path), force, progress)
     except KeyboardInterrupt:
         print("\nNothing was changed; the same command begins anew.", file=sys.stderr)

@@ -11,7 +11,7 @@ from typing import Any, Callable, NamedTuple, NoReturn
 
 from fedmatch_tf import __version__
 from fedmatch_tf.base.errors import printable, short, shortened
-from fedmatch_tf.base.program import program, program_for, short_program
+from fedmatch_tf.base.program import program, program_for, say
 from fedmatch_tf.config import (
     DATA,
     Config,
@@ -151,8 +151,7 @@ def _say_without_effect(config: Config, given: dict[str, Any]) -> None:
         if settings()[name].refuse and settings()[name].of_machine:
             raise ConfigError(f"{flag(name)}: {reason}, received --backend {config.backend}")
     for name, reason in idle.items():
-        text = f"{flag(name)} has no effect with {config.model} on {config.task}: {reason}"
-        print(f"{short_program()}: note: {text}", file=sys.stderr)
+        say("note", f"{flag(name)} has no effect with {config.model} on {config.task}: {reason}")
 
 
 _LONGEST = 1000  # characters of a message: argparse quotes what it got in full
@@ -160,8 +159,7 @@ _LONGEST = 1000  # characters of a message: argparse quotes what it got in full
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        text = shortened(printable(message.replace("argument ", "", 1)), _LONGEST)
-        print(f"{short_program()}: error: {text}", file=sys.stderr)
+        say("error", shortened(printable(message.replace("argument ", "", 1)), _LONGEST))
         print(f"`{self.prog} --help` lists every flag", file=sys.stderr)
         sys.exit(2)
 

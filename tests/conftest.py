@@ -61,19 +61,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
 
 
+def run(*command: str, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The command with these variables as well; what it writes is caught."""
+    variables = {**os.environ, "MPLBACKEND": "Agg", **environment}
+    return subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, timeout=280, check=False)
+
+
 def run_main(*arguments: str, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
     """`python main.py` with these arguments; FEDMATCH_DATA and Keras' cache are empty unless given."""
-    clean = {name: value for name, value in os.environ.items() if name != "FEDMATCH_DATA"}
-    clean.update({"KERAS_HOME": str(cwd / "no-keras-cache"), "MPLBACKEND": "Agg"}, **environment)
-    return subprocess.run(
-        [sys.executable, str(ROOT / "main.py"), *arguments],
-        cwd=cwd,
-        env=clean,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
+    clean = {"FEDMATCH_DATA": "", "KERAS_HOME": str(cwd / "no-keras-cache"), **environment}
+    return run(sys.executable, str(ROOT / "main.py"), *arguments, cwd=cwd, **clean)
 
 
 def assert_refused(result: subprocess.CompletedProcess[str], *texts: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -15,7 +14,7 @@ from packaging.requirements import Requirement
 
 from data.loader import load_client, load_test, open_partitions
 from fedmatch_tf import __version__
-from tests.conftest import ROOT
+from tests.conftest import ROOT, run
 
 
 def test_every_version_is_the_same() -> None:
@@ -59,9 +58,8 @@ class Installed(NamedTuple):
     elsewhere: Path
 
     def python(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "PYTHONPATH": str(self.folder), "KERAS_HOME": str(self.elsewhere)}
-        command = [sys.executable, *arguments]
-        return subprocess.run(command, cwd=self.elsewhere, env=environment, capture_output=True, text=True, check=False)
+        own = {"PYTHONPATH": str(self.folder), "KERAS_HOME": str(self.elsewhere)}
+        return run(sys.executable, *arguments, cwd=self.elsewhere, **own)
 
 
 @pytest.fixture(scope="module")
@@ -147,15 +145,10 @@ def test_a_users_own_data_main_and_parser_live_beside_the_installed_package(
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_door_says_its_own_name_and_exits_as_the_command_does(door: list[str], name: str, tmp_path: Path) -> None:
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "COLUMNS": "200"}
-        command = [sys.executable, *door, *arguments]
-        return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-
-    shown = run("--help")
+    shown = run(sys.executable, *door, "--help", COLUMNS="200")
     assert shown.returncode == 0
     assert shown.stdout.startswith(f"usage: python {' '.join(door)} [-h]")
-    refused = run("--task", "nothing")
+    refused = run(sys.executable, *door, "--task", "nothing")
     assert refused.returncode == 2
     assert refused.stderr.startswith(f"{name}: error: --task: expected")
 
@@ -164,7 +157,7 @@ def test_the_doors_to_the_data_make_partitions_and_read_them(tmp_path: Path) -> 
     tiny = ["--num-clients=2", "--num-test=20", "--num-valid=20", "--labels-per-class=1", f"--dataset-path={tmp_path}"]
     command = [sys.executable, "-m", "data.generator", "--task=lc-biid-digits", *tiny]
     for outcome in ("written", "unchanged: every file is as its manifest says"):
-        made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        made = run(*command)
         assert made.returncode == 0, made.stderr
         assert made.stdout.splitlines()[-2:] == [outcome, str(tmp_path / "lc-biid-digits")]
     partitions = open_partitions(tmp_path, "lc-biid-digits")

@@ -41,15 +41,16 @@ def lack_of_memory(error: BaseException) -> str | None:
     )
 
 
-class DataError(ValueError):
-    """Data that can't be used: what was expected, what was received, what to do."""
+class _Mistake(ValueError):
+    """What a user can put right: what was expected, what was received, what to do."""
 
     def __init__(self, message: str) -> None:
         super().__init__(printable(message))
 
 
-class ConfigError(ValueError):
-    """A setting that can't be used: what was expected, what was received, what to do."""
+class DataError(_Mistake):
+    """Data that can't be used."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(printable(message))
+
+class ConfigError(_Mistake):
+    """A setting that can't be used."""

@@ -28,3 +28,8 @@ def program_for(work: str) -> str:
 def short_program() -> str:
     """The same, for the beginning of a message."""
     return program().split()[-1]
+
+
+def say(kind: str, text: str) -> None:
+    """Writes an error or a note to stderr, after the program's name."""
+    print(f"{short_program()}: {kind}: {text}", file=sys.stderr)

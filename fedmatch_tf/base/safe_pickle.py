@@ -39,12 +39,10 @@ class _Counted(io.BytesIO):
     _left = 2**22  # pieces
 
     def read(self, size: int | None = -1) -> bytes:
-        """Up to so many bytes."""
         self._count()
         return super().read(size)
 
     def readline(self, size: int | None = -1) -> bytes:
-        """Up to the end of the line."""
         self._count()
         return super().readline(size)
 
@@ -89,6 +87,10 @@ def _load_setitem(unpickler: Any) -> None:
     _set_items(unpickler, [key, value])
 
 
+def _load_setitems(unpickler: Any) -> None:
+    _set_items(unpickler, unpickler.pop_mark())
+
+
 def _load_dict(unpickler: Any) -> None:
     items = unpickler.pop_mark()
     unpickler.append({})
@@ -109,7 +111,7 @@ _Unpickler.dispatch = {
     **{code[0]: _refuse for code in _REFUSED},
     pickle.BUILD[0]: _load_build,
     pickle.SETITEM[0]: _load_setitem,
-    pickle.SETITEMS[0]: lambda unpickler: _set_items(unpickler, unpickler.pop_mark()),
+    pickle.SETITEMS[0]: _load_setitems,
     pickle.DICT[0]: _load_dict,
 }
 

@@ -202,33 +202,25 @@ def arrays_of(file: IO[bytes], most: int, names: Collection[str] | None = None) 
         return {name: array.read() for name, array in arrays.items()}
 
 
-class _InPieces(io.RawIOBase):
+class _InPieces:
     """A file of which no large piece is ever asked for at once, such as a list of files of gigabytes."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
 
     def read(self, size: int = -1) -> bytes:
-        """Up to so many bytes."""
         content = self._file.read(size if 0 <= size <= _PIECE else _PIECE + 1)
         if len(content) > _PIECE:
             raise DataError(f"expected an archive that lists its files in at most {in_words(_PIECE)}")
         return content
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Moves to this place."""
         return self._file.seek(offset, whence)
 
     def tell(self) -> int:
-        """The place."""
         return self._file.tell()
 
-    def readable(self) -> bool:
-        """Any file is that is opened here."""
-        return True
-
     def seekable(self) -> bool:
-        """Any file is that is opened here."""
         return True
 
 
@@ -242,7 +234,7 @@ def tar_members(path: Path, names: Collection[str], most: int) -> Iterator[tuple
         magic = file.read(2)
         file.seek(0)
         content: Any = gzip.GzipFile(fileobj=file) if magic == b"\x1f\x8b" else file
-        bounded = _Bounded(content, path.name, most)
+        bounded: Any = _Bounded(content, path.name, most)
         left = most
         with tarfile.open(fileobj=bounded, mode="r:") as archive:
             for member in _members(archive):
@@ -289,7 +281,6 @@ class _Bounded(_InPieces):
         self._is_content = False
 
     def read(self, size: int = -1) -> bytes:
-        """Up to so many bytes."""
         if size < 0 or size > _PIECE:
             raise DataError(f"{self._name}: expected names of files, received one of more than {in_words(_PIECE)}")
         if not self._is_content:
@@ -299,7 +290,6 @@ class _Bounded(_InPieces):
         return super().read(size)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Moves to this place."""
         if whence != os.SEEK_SET or offset > self._most:
             raise DataError(f"{self._name}: expected at most {in_words(self._most)} when unpacked, received more")
         return super().seek(offset)

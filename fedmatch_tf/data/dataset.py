@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Callable
 
@@ -55,11 +54,7 @@ class Dataset:
 
 def keras_download(name: str) -> Callable[[], Any]:
     """Keras' own download of that dataset, which checks its own checksums."""
-    return partial(_keras_download, name)
-
-
-def _keras_download(name: str) -> Any:
-    return getattr(load_tensorflow().keras.datasets, name).load_data()
+    return lambda: getattr(load_tensorflow().keras.datasets, name).load_data()
 
 
 LARGE = {"num_clients": 100, "num_rounds": 200, "num_test": 2000, "num_valid": 2000}

@@ -42,9 +42,7 @@ def generate(
         force: replace partitions made with other settings, or damaged ones.
     """
     folder = dataset_path / spec.task
-    partition = make_partition(
-        source.y, spec, source.groups, source.num_test
-    )  # first: an impossible request writes nothing
+    partition = make_partition(source.y, spec, source.groups, source.num_test)  # first: what can't be writes nothing
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder}: expected a folder, found a file. Use another --dataset-path")
     if folder.exists() and any(folder.iterdir()):

@@ -81,14 +81,14 @@ def _array(file: IO[bytes], at: int, order: str) -> tuple[str, Stored | None, IO
         kind, size = struct.unpack(f"{order}II", _exactly(content, 8))
     if kind != _MATRIX:
         raise DataError(f"expected an array, found an element of kind {kind}")
-    flags = _element(content, order)[1]
+    flags = _element(content, order)
     if len(flags) != 8:
         raise DataError(f"expected 8 bytes of flags, received {len(flags)}")
     (what,) = struct.unpack_from(f"{order}I", flags)
     if what & 0xFF not in _CLASSES:
         return "", None, content
-    shape = tuple(np.frombuffer(_element(content, order)[1], f"{order}i4").tolist())
-    name = _element(content, order)[1].decode("ascii")
+    shape = tuple(np.frombuffer(_element(content, order), f"{order}i4").tolist())
+    name = _element(content, order).decode("ascii")
     if what & _COMPLEX or min(shape, default=0) < 0:
         raise DataError(f"{name}: expected real numbers, and dimensions of 0 or more, received {list(shape)}")
     kind, size, short = _tag(content, order)
@@ -111,14 +111,14 @@ def _tag(content: IO[bytes], order: str) -> tuple[int, int, bytes | None]:
     return kind & 0xFFFF, kind >> 16, tag[4 : 4 + (kind >> 16)]
 
 
-def _element(content: IO[bytes], order: str) -> tuple[int, bytes]:
-    """(kind, content) of a small element, filled up to a multiple of 8 bytes."""
-    kind, size, short = _tag(content, order)
+def _element(content: IO[bytes], order: str) -> bytes:
+    """What a small element holds, which is filled up to a multiple of 8 bytes."""
+    _, size, short = _tag(content, order)
     if short is not None:
-        return kind, short
+        return short
     if size > _MOST_TEXT:
         raise DataError(f"expected at most {_MOST_TEXT} bytes of a name or of dimensions, received {size}")
-    return kind, _exactly(content, -(-size // 8) * 8)[:size]
+    return _exactly(content, -(-size // 8) * 8)[:size]
 
 
 def _exactly(file: IO[bytes], size: int) -> bytes:
@@ -139,11 +139,9 @@ class _Content(io.RawIOBase):
         self._unpacker: Any = zlib.decompressobj() if packed else None
 
     def readable(self) -> bool:
-        """It is for nothing else."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """How many bytes of the buffer were filled."""
         content = self._next(len(buffer))
         buffer[: len(content)] = content
         return len(content)

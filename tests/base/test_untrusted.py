@@ -7,7 +7,6 @@ import io
 import json
 import os
 import pickle
-import resource
 import struct
 import subprocess
 import sys
@@ -32,7 +31,7 @@ from fedmatch_tf.data import cifar, readers
 from fedmatch_tf.data.readers import read_image_folder
 from fedmatch_tf.data.sources import load_source
 from fedmatch_tf.results import results
-from tests.conftest import ROOT
+from tests.conftest import run
 
 MB = 10**6
 LIMIT = 153_600_000  # bytes that are unpacked at most
@@ -227,9 +226,7 @@ def mat(folder: Path) -> Path:
 def test_a_reader_holds_at_most_one_and_a_half_times_what_it_accepts(
     make: Callable[[Path], Path], accepted: int, tmp_path: Path
 ) -> None:
-    measured = subprocess.run(
-        [sys.executable, "-c", MEASURE, make(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    measured = run(sys.executable, "-c", MEASURE, str(make(tmp_path)))
     grown, checksum = map(int, measured.stdout.split())
     assert checksum == zlib.crc32(IMAGES.data)
     assert grown <= 1.5 * accepted * 3072 + 4 * MB
@@ -266,8 +263,8 @@ def test_rounds_that_stand_for_gigabytes_are_read_line_by_line(line: bytes, rema
 
 
 def test_the_limit_follows_from_the_images_and_has_room_for_what_is_published() -> None:
-    assert readers.most_bytes(32) == 8 * 100_000 * 3 * 32 * 32
-    assert readers.most_bytes(32, 270_000) == 8 * 270_000 * 3 * 32 * 32
+    assert readers.most_bytes(32) == 2_457_600_000  # eight times the 307,200,000 bytes of 100,000 images
+    assert readers.most_bytes(32, 270_000) == 6_635_520_000
     assert readers.most_bytes(8) > 60_000 * 3 * 32 * 32, "CIFAR-10 can be made smaller"
 
 
@@ -372,22 +369,12 @@ def test_a_bomb_takes_no_memory(tmp_path: Path) -> None:
     assert "expected at most 614.4 MB, received 1.0 GB" in result.stdout, result.stderr
 
 
+LIMIT_MEMORY = "import resource\nresource.setrlimit(resource.RLIMIT_AS, (800_000_000, 800_000_000))"
+
+
 def with_little_memory(code: str) -> subprocess.CompletedProcess[str]:
     """Python code in a process that may have 800 MB."""
-
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_AS, (800 * MB, 800 * MB))
-
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        preexec_fn=limit,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run(sys.executable, "-c", f"{LIMIT_MEMORY}\n{code}", OPENBLAS_NUM_THREADS="1")
 
 
 def test_texts_are_safe_to_show() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT, assert_refused
+from tests.conftest import ROOT, assert_refused, run
 
 FIELDS = """
     warmup: int = rounds(
@@ -43,9 +42,7 @@ class Project:
 
 
 def python(root: Path, cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(root), "MPLBACKEND": "Agg"}
-    command = [sys.executable, *arguments]
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    return run(sys.executable, *arguments, cwd=cwd, PYTHONPATH=str(root))
 
 
 @pytest.fixture(scope="module")
@@ -77,15 +74,15 @@ def test_it_is_recorded_and_a_run_goes_on_with_it(project: Project, tmp_path: Pa
     first = project.train(tmp_path, *RUN, "warmup=1")
     recorded = settings_of(tmp_path, first)
     assert (recorded["warmup"], recorded["nap"]) == (1, None)
-    run = f"resume={first.stdout.splitlines()[-1]}"
-    assert_refused(project.train(tmp_path, run, "warmup=3"), "--warmup: the run has 1, received 3")
-    recorded = settings_of(tmp_path, project.train(tmp_path, run, "num_rounds=3", "nap=0.5"))
+    resume = f"resume={first.stdout.splitlines()[-1]}"
+    assert_refused(project.train(tmp_path, resume, "warmup=3"), "--warmup: the run has 1, received 3")
+    recorded = settings_of(tmp_path, project.train(tmp_path, resume, "num_rounds=3", "nap=0.5"))
     assert (recorded["warmup"], recorded["nap"], recorded["num_rounds"]) == (1, 0.5, 3)
 
 
 def test_a_run_from_before_it_was_added_goes_on_with_its_default(project: Project, tmp_path: Path) -> None:
     before = python(ROOT, ROOT, "-m", "tests.stand_in", str(tmp_path), *RUN)
     assert "warmup" not in settings_of(tmp_path, before)
-    run = f"resume={before.stdout.splitlines()[-1]}"
-    recorded = settings_of(tmp_path, project.train(tmp_path, run, "num_rounds=3"))
+    resume = f"resume={before.stdout.splitlines()[-1]}"
+    recorded = settings_of(tmp_path, project.train(tmp_path, resume, "num_rounds=3"))
     assert (recorded["warmup"], recorded["nap"], recorded["num_rounds"]) == (4, None, 3)

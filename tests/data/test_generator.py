@@ -17,25 +17,14 @@ import pytest
 
 from fedmatch_tf.base import temporary
 from fedmatch_tf.base.errors import DataError
-from fedmatch_tf.data.dealing import PartitionSpec
 from fedmatch_tf.data.generator import difference, generate
 from fedmatch_tf.data.loader import open_partitions
 from fedmatch_tf.data.manifest import read_manifest
 from fedmatch_tf.data.sources import load_source
 from tests.conftest import ROOT, made_up_images, save_npz
+from tests.data import test_partition
 
-SPEC = PartitionSpec(
-    scenario="lc",
-    kind="biid",
-    dataset="c10",
-    num_clients=4,
-    labels_per_class=2,
-    num_test=40,
-    num_valid=30,
-    num_steps=1,
-    image_size=32,
-    seed=1,
-)
+SPEC = replace(test_partition.SPEC, num_clients=4, num_test=40, num_valid=30)
 
 GEN_DATA = (sys.executable, str(ROOT / "main.py"), "--work-type", "gen_data", "--quiet")
 

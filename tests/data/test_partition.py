@@ -236,12 +236,19 @@ def test_a_split_without_copies_is_the_same_with_and_without_groups() -> None:
         ),
         ({"num_clients": 60, "scenario": "ls", "kind": "bimb", "labels_per_class": 3}, "60 clients x 1"),
         ({"num_steps": 30, "kind": "simb", "labels_per_class": 1}, "3 clients x 30 steps = 90 unlabelled"),
+        ({"kind": "bdir", "alpha": 0.01, "num_clients": 8, "labels_per_class": 0}, "left somebody with fewer than 10"),
+        ({"kind": "bdir", "alpha": 1.0, "num_clients": 60, "scenario": "ls"}, "60 clients x 1 steps x 10 = 600 unlab"),
+        (
+            {"kind": "bshard", "classes_per_client": 11, "labels_per_class": 1},
+            "expected at most the 10 classes, received 11",
+        ),
+        ({"labeled_fraction": 0.01}, r"0.01 x \d+ of class 0 are 0. Use a larger share"),
+        ({"labeled_clients": 9}, "expected 1 to 3 of the clients, received 9"),
     ],
 )
 def test_impossible_requests_say_the_arithmetic(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(DataError) as error:
+    with pytest.raises(DataError, match=message):
         make_partition(np.arange(100) % 10, replace(SPEC, **change))
-    assert message in str(error.value)
 
 
 def test_a_group_of_copies_that_fits_no_side_is_refused() -> None:
@@ -391,22 +398,6 @@ def test_classes_of_clients_in_a_case_worked_out_by_hand() -> None:
         chosen = choose_classes(np.random.default_rng(seed), num_classes=3, num_clients=6, number=2)
         assert all(len(set(classes)) == 2 for classes in chosen.tolist())
         assert np.bincount(chosen.ravel()).tolist() == [4, 4, 4]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"kind": "bdir", "alpha": 0.01, "num_clients": 40}, "left somebody with fewer than 10"),
-        ({"kind": "bdir", "alpha": 1.0, "num_clients": 60, "scenario": "ls"}, "60 clients x 1 steps x 10 = 600 unlab"),
-        ({"kind": "bshard", "classes_per_client": 11}, "expected at most the 10 classes, received 11"),
-        ({"labeled_fraction": 0.01, "num_clients": 5}, r"0.01 x \d+ of class 0 are 0. Use a larger share"),
-        ({"labeled_clients": 9}, "expected 1 to 3 of the clients, received 9"),
-    ],
-)
-def test_what_is_impossible_is_refused_with_the_arithmetic(change: dict[str, Any], message: str) -> None:
-    labels = np.arange(1000 if change.get("alpha") == 0.01 else 500) % 10
-    with pytest.raises(DataError, match=message):
-        make_partition(labels, replace(SPEC, labels_per_class=1, **change))
 
 
 def test_a_labelled_share_that_does_not_divide_is_dealt_to_the_last_example() -> None:

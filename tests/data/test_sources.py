@@ -262,12 +262,10 @@ def test_an_archive_cut_short_is_refused(tmp_path: Path) -> None:
 def test_damaged_idx_files_are_refused_by_name(
     name: str, change: Callable[[bytes], bytes], message: str, tmp_path: Path
 ) -> None:
-    files = {}
-    for images, labels in readers.IDX_PAIRS:
-        files[images], files[labels] = idx(X[:, :28, :28, 0]), idx(Y.astype(np.uint8))
-    files[name] = change(files[name])
+    folder = idx_folder(tmp_path / "idx", X[:, :28, :28, 0])
+    (folder / name).write_bytes(change((folder / name).read_bytes()))
     with pytest.raises(DataError, match=message):
-        load_source("fmnist", str(write_folder(tmp_path / "idx", files)))
+        load_source("fmnist", str(folder))
 
 
 def test_a_broken_image_or_an_empty_class_is_refused_by_name(tmp_path: Path) -> None:
@@ -302,7 +300,7 @@ def test_a_missing_dataset_says_where_we_looked_and_what_to_put_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FEDMATCH_DATA", str(tmp_path / "mine"))
-    with pytest.raises(DataError) as error:
+    with pytest.raises(DataError, match="Looked at:") as error:
         load_source("covid")
     assert str(tmp_path / "mine" / "covid") in str(error.value)
     assert "class folders COVID-19, NORMAL and Viral Pneumonia" in str(error.value)

@@ -19,10 +19,18 @@ from fedmatch_tf.data.dealing import KINDS
 
 
 def setting(group: str, text: str, default: Any = None, *limits: Rule | Condition, **more: Any) -> Any:
-    """A field of Config. Limits: its rule, and when it applies; `Setting` has what else can be said of it."""
+    """A field of Config.
+
+    Args:
+        default: its value where nothing says otherwise; of a setting with choices all of them, that one first.
+        limits: its rule, and when it applies.
+        more: what else `Setting` can say of it.
+    """
+    choices = default if isinstance(default, tuple) else ()
     rule = next((limit for limit in limits if isinstance(limit, Rule)), None)
     applies = tuple(limit for limit in limits if isinstance(limit, Condition))
-    return dataclasses.field(metadata={"setting": Setting(group, text, default, rule=rule, applies=applies, **more)})
+    default = choices[0] if choices else default
+    return dataclasses.field(metadata={"setting": Setting(group, text, default, rule, choices, applies, **more)})
 
 
 def _more_rounds(config: Config, num_rounds: int) -> str:
@@ -56,21 +64,19 @@ class Config:
     """One run. Made by `make_config`, which fills what isn't given with the defaults."""
 
     task: str = run(rules.TASKS)
-    model: str = run("the model to train: an algorithm and a learner", "fedmatch", choices=MODELS)
+    model: str = run("the model to train: an algorithm and a learner", MODELS)
     arch: str = run(
         f"network: {', '.join(networks())}, or package.module:function", "resnet9", rules.NETWORK, original="archi"
     )
     profile: str = run(
         "settings of the original's code, of the paper, or of SemiFL or ProxyFL, with their networks and clients",
-        "official",
-        choices=tuple(PROFILES),
+        tuple(PROFILES),
     )
     seed: int = run("every random choice follows from it", 1, rules.SEED)
     init_draws: str = run(
         "starting weights. original: every kernel begins one stream, as in the original; independent: each goes on",
-        "original",
+        ("original", "independent"),
         rules.DRAWN,
-        choices=("original", "independent"),
     )
     init_weights: str | None = run(
         "starting weights: .npz with sigma_0, sigma_1, ..., or the original's init_sig.npy; unset: drawn from the seed",
@@ -127,8 +133,7 @@ class Config:
     test_split: str = data(
         "pooled: --num-test examples drawn from all, train and test, as the paper does; source: the dataset's own test "
         "set, all of it",
-        "pooled",
-        choices=("pooled", "source"),
+        ("pooled", "source"),
     )
     num_valid: int = data("examples set aside for validation", 200, rules.POSITIVE)
     num_steps: int = data(
@@ -168,9 +173,8 @@ class Config:
     batch_size_test: int = rounds("examples in an evaluation batch; small batches are joined", 100, rules.POSITIVE)
     eval_clients: str = rounds(
         "always: clients validate and test; valid: they validate only; auto: they test where the task needs it",
-        "auto",
+        ("auto", "always", "valid"),
         rules.GLOBAL_MODEL,
-        choices=("always", "valid", "auto"),
         refuse=("valid",),
     )
     labeled_acc: bool = rounds("record the accuracy on labelled data before and after every unsupervised step", False)
@@ -189,16 +193,14 @@ class Config:
     lr_min: float = learning("lr never falls below this", 1e-20, rules.NOT_NEGATIVE)
     lr_signal: str = learning(
         "whose validation lowers lr. client: each client's own; server: the global model's, for all",
-        "client",
+        ("client", "server"),
         rules.GLOBAL_MODEL,
-        choices=("client", "server"),
         refuse=True,
     )
     lr_memory: str = learning(
         "who keeps a client's lr between its rounds: the client, or, as in the original, the device it trains on",
-        "device",
+        ("device", "client"),
         rules.OWN_RATES,
-        choices=("client", "device"),
     )
     lr_devices: int | None = learning(
         "simulated devices with --lr-memory device; unset: one per client of a round",
@@ -209,11 +211,10 @@ class Config:
     )
     wd: float = learning("weight decay; the original declares 1e-4 but never applies it", 0.0, rules.NOT_NEGATIVE)
     lambda_s: float = learning("weight of the supervised loss", 10.0, rules.NOT_NEGATIVE)
-    augment: str = learning("strong view of an unlabelled image", "randaugment", choices=("randaugment", "none"))
+    augment: str = learning("strong view of an unlabelled image", ("randaugment", "none"))
     equalize: str = learning(
         "RandAugment's equalize. identity: does nothing, as in the original; real: as its name says",
-        "identity",
-        choices=("identity", "real"),
+        ("identity", "real"),
     )
     confidence: float = learning(
         "rows whose highest probability is below this get no pseudo-label", 0.75, rules.PROBABILITY
@@ -242,14 +243,11 @@ class Config:
     )
     icc_rows: str = fedmatch(
         "unlabelled rows that inter-client consistency looks at: confident ones, or all",
-        "confident",
+        ("confident", "all"),
         rules.HELPERS,
-        choices=("confident", "all"),
     )
     s2c_content: str = fedmatch(
-        "what a client receives. full: all weights; counted: those that the cost counts",
-        "full",
-        choices=("full", "counted"),
+        "what a client receives. full: all weights; counted: those that the cost counts", ("full", "counted")
     )
     no_icc: bool = fedmatch("ablation: no inter-client consistency, so no helpers", False, refuse=True)
     no_decomposition: bool = fedmatch("ablation: one set of parameters for both losses", False, refuse=True)
@@ -287,9 +285,7 @@ class Config:
         of_machine=True,
     )
     backend: str = worked_on(
-        "where clients train: in worker processes, in this process, or on a Ray cluster",
-        "process",
-        choices=("process", "inline", "ray"),
+        "where clients train: in worker processes, in this process, or on a Ray cluster", ("process", "inline", "ray")
     )
     ray_address: str | None = worked_on(
         "a running Ray cluster, auto or host:port; unset: a cluster of this machine for this run",
@@ -299,17 +295,12 @@ class Config:
         refuse=True,
     )
     ray_data: str = worked_on(
-        "shared: every node sees --dataset-path; ship: files are sent",
-        "shared",
-        rules.ON_RAY,
-        choices=("shared", "ship"),
-        refuse=True,
+        "shared: every node sees --dataset-path; ship: files are sent", ("shared", "ship"), rules.ON_RAY, refuse=True
     )
     precision: str = machine(
         "what convolutions and dense layers compute in; all else is float32. bfloat16: faster on processors and GPUs "
         "that have it; float16: on GPUs with tensor cores",
-        "float32",
-        choices=("float32", "bfloat16", "float16"),
+        ("float32", "bfloat16", "float16"),
     )
     xla: bool = machine("compile with XLA what can be: faster on some GPUs, slower on CPUs", False)
     profile_run: bool = worked_on("write a TensorBoard trace of a client's task in the second round", False)
@@ -319,9 +310,7 @@ class Config:
     task_tries: int = worked_on("tries of a task whose worker dies, fails or hangs", 3, rules.POSITIVE)
     checkpoint_every: int = worked_on("a checkpoint is written every so many rounds", 1, rules.POSITIVE)
     store: str = worked_on(
-        "where the clients' last parameters are kept; auto: on disk if they are large",
-        "auto",
-        choices=("auto", "memory", "disk"),
+        "where the clients' last parameters are kept; auto: on disk if they are large", ("auto", "memory", "disk")
     )
     wandb: str | None = worked_on(
         "mirror settings and scalars to this project at Weights & Biases, if its package is installed; unset: nothing"

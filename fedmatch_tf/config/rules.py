@@ -48,10 +48,10 @@ class Setting(NamedTuple):
     group: str
     text: str
     default: Any = None  # or a function of the other settings' values
-    by: Mapping[str, Any] = MappingProxyType({})  # other defaults: of a scenario
     rule: Rule | None = None
     choices: tuple[str, ...] = ()
     applies: tuple[Condition, ...] = ()  # all must hold, and the entries of task and model must read it
+    by: Mapping[str, Any] = MappingProxyType({})  # other defaults: of a scenario
     # Where it does not apply: every value but the default is refused, or these values; else a flag gets a note.
     refuse: bool | tuple[Any, ...] = False
     # When a run goes on: no result depends on it; or a function of the run's Config and the new value: why not.

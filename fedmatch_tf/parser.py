@@ -97,36 +97,33 @@ _NEEDED = {
 def parse(arguments: Sequence[str]) -> Command:
     """The Command; on bad input prints one message and exits with 2."""
     work, rest = _work_of(arguments)
-    parser, subparsers = _build(*_meant(rest))
-    subparser = subparsers[work]
-    _refuse_unknown(subparser, work, rest)
-    given = vars(parser.parse_args([work, *rest]))
-    del given["subcommand"]
-    if given["work_type"] != work:
-        subparser.error(f"--work-type: expected one kind of work, received {work} and {given['work_type']}")
-    del given["work_type"]
+    parser = _build(work, *_meant(rest))
+    _refuse_unknown(parser, work, rest)
+    given = vars(parser.parse_args(rest))
+    if (other := given.pop("work_type")) != work:
+        parser.error(f"--work-type: expected one kind of work, received {work} and {other}")
     own = {name: given.pop(name) for name in WORK[work].flags if name in given}
     for name in WORK[work].needs:
         if name not in {**own, **given} and "resume" not in own:
             what, example = _NEEDED[name]
-            subparser.error(f"{flag(name)}: expected {what} with --work-type {work}, for example {example}")
+            parser.error(f"{flag(name)}: expected {what} with --work-type {work}, for example {example}")
     if work == "reproduce":
         if not {"experiment", "list"} & set(own):
-            subparser.error("--experiment: expected a name with --work-type reproduce; --list shows them")
+            parser.error("--experiment: expected a name with --work-type reproduce; --list shows them")
         return Command(work, {**own, "given": given})
     if work not in ("train", "gen_data"):
         return Command(work, {**own, **given})
     if "seeds" in own and "resume" in own:
-        subparser.error("--seeds: --resume goes on with one run; give the first command again to go on with all")
+        parser.error("--seeds: --resume goes on with one run; give the first command again to go on with all")
     if "seeds" in own and "seed" in given:
-        subparser.error("--seeds: give --seeds or --seed, not both")
+        parser.error("--seeds: give --seeds or --seed, not both")
     if "resume" in own:
         return Command("resume", {"run": own.pop("resume"), **own, "given": given})
     try:
         config = make_config(**given)
         _say_without_effect(config, given)
     except ConfigError as error:
-        subparser.error(str(error))
+        parser.error(str(error))
     return Command(work, {**own, "config": config, **({"given": given} if work == "train" else {})})
 
 
@@ -204,31 +201,27 @@ FLAGS: dict[str, dict[str, Any]] = {
 }
 
 
-def _build(meant: Config | None, reason: str) -> tuple[_Parser, dict[str, _Parser]]:
-    """(the parser, those of the kinds of work). Help has the defaults of the run that is meant, or why none is."""
-    parser = _Parser(prog=program())
-    subcommands = parser.add_subparsers(dest="subcommand")
-    others = "; ".join(f"`{program_for(name)}` {work.what}" for name, work in WORK.items() if name != "train")
-    subparsers = {}
-    for name, work in WORK.items():
-        subparsers[name] = subcommands.add_parser(
-            name,
-            prog=program_for(name),
-            description=f"FedMatch, federated semi-supervised learning: {work.what}."
-            + (f" Each of the others has a --help of its own: {others}." if name == "train" else ""),
-            epilog=_epilog(meant, reason) if "profile" in work.settings else None,
-            allow_abbrev=False,
-            argument_default=argparse.SUPPRESS,
-            formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=34, width=120),
-        )
-        subparsers[name].add_argument("--version", action="version", version=f"fedmatch_tf {__version__}")
-        _add_settings(subparsers[name], work, meant)
-        group = subparsers[name].add_argument_group("this command")
-        for other in work.flags:
-            group.add_argument(flag(other), **FLAGS[other])
-        text = "the same as the first argument; default: train" if name == "train" else argparse.SUPPRESS
-        group.add_argument("--work-type", choices=tuple(WORK), default=name, metavar=one_of(WORK), help=text)
-    return parser, subparsers
+def _build(name: str, meant: Config | None, reason: str) -> _Parser:
+    """The parser of a kind of work. Help has the defaults of the run that is meant, or why none is."""
+    work = WORK[name]
+    others = "; ".join(f"`{program_for(other)}` {each.what}" for other, each in WORK.items() if other != "train")
+    parser = _Parser(
+        prog=program_for(name),
+        description=f"FedMatch, federated semi-supervised learning: {work.what}."
+        + (f" Each of the others has a --help of its own: {others}." if name == "train" else ""),
+        epilog=_epilog(meant, reason) if "profile" in work.settings else None,
+        allow_abbrev=False,
+        argument_default=argparse.SUPPRESS,
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=34, width=120),
+    )
+    parser.add_argument("--version", action="version", version=f"fedmatch_tf {__version__}")
+    _add_settings(parser, work, meant)
+    group = parser.add_argument_group("this command")
+    for other in work.flags:
+        group.add_argument(flag(other), **FLAGS[other])
+    text = "the same as the first argument; default: train" if name == "train" else argparse.SUPPRESS
+    group.add_argument("--work-type", choices=tuple(WORK), default=name, metavar=one_of(WORK), help=text)
+    return parser
 
 
 def _add_settings(parser: argparse.ArgumentParser, work: Work, meant: Config | None) -> None:

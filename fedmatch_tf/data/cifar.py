@@ -51,8 +51,8 @@ class Format(NamedTuple):
             batch = safe_pickle.loads(content, encoding="bytes")
         except DataError as error:
             raise DataError(f"{name}: {error}") from error
-        batch = {_text(key): value for key, value in batch.items()} if isinstance(batch, dict) else {}
-        data, y = batch.get("data"), batch.get(self.label_key)
+        batch = batch if isinstance(batch, dict) else {}
+        data, y = (batch.get(key.encode(), batch.get(key)) for key in ("data", self.label_key))  # Python 2's are bytes
         if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != PLANES:
             raise DataError(f"{name}: expected `data` uint8 [n,{PLANES}]")
         largest, labels = self.num_classes - 1, y if isinstance(y, list) else []
@@ -102,7 +102,3 @@ def read(files: Iterable[tuple[str, bytes]]) -> Raw:
 def format_of(names: Collection[str]) -> Format:
     """The format of which some files are there; the first one if there is none."""
     return next((each for each in FORMATS if any(name in names for name in each.files)), FORMATS[0])
-
-
-def _text(key: object) -> object:
-    return key.decode("latin1") if isinstance(key, bytes) else key

@@ -194,9 +194,7 @@ def _idx_shape(file: IO[bytes], name: str, num_dims: int) -> tuple[int, ...]:
     return struct.unpack(f">{num_dims}I", header[4:])
 
 
-def read_image_folder(
-    folder: Path, image_size: int, progress: Progress = silent, pad: bool = False, most: int = untrusted.MOST
-) -> Raw:
+def read_image_folder(folder: Path, image_size: int, progress: Progress, pad: bool, most: int) -> Raw:
     """One class a sub-folder (its images in it, or in its `images` folder), classes and files in order of name."""
     classes = _classes_in(folder)
     x, y = _read_images([classes], image_size, progress, pad, most)
@@ -273,17 +271,18 @@ def read_image(file: Path, image_size: int, pad: bool = False) -> np.ndarray:
     """
     from PIL import Image, UnidentifiedImageError
 
+    name = f"{file.parent.name}/{file.name}"
     try:
         with warnings.catch_warnings(), untrusted.open_regular(file) as content:
             warnings.simplefilter("ignore")  # remarks of decoders on what they can read all the same
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             return _decoded(content, image_size, pad)
     except UnidentifiedImageError as error:
-        raise DataError(f"{file.parent.name}/{file.name}: expected an image, {', '.join(IMAGE_FORMATS)}") from error
+        raise DataError(f"{name}: expected an image, {', '.join(IMAGE_FORMATS)}") from error
     except MemoryError as error:
-        raise DataError(f"{file.parent.name}/{file.name}: too large for this machine's memory") from error
+        raise DataError(f"{name}: too large for this machine's memory") from error
     except Exception as error:  # decoders raise whatever they like
-        raise DataError(f"{file.parent.name}/{file.name}: not a readable image ({error})") from error
+        raise DataError(f"{name}: not a readable image ({error})") from error
 
 
 def _decoded(content: IO[bytes], image_size: int, pad: bool) -> np.ndarray:
@@ -293,15 +292,11 @@ def _decoded(content: IO[bytes], image_size: int, pad: bool) -> np.ndarray:
         if image.mode in ("I", "F"):
             raise ValueError(f"expected 8 or 16 bits a channel, received mode {image.mode}")
         if image.mode.startswith("I;16"):  # Pillow would clip, not scale, 16-bit grey
-            image = Image.fromarray(_eight_bits(image))
+            image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
         colours = image.convert("RGB")
         if pad and colours.size == (28, 28):
             colours = ImageOps.expand(colours, 2)
         return np.asarray(resized(colours, image_size))
-
-
-def _eight_bits(image: Image) -> np.ndarray:
-    return (np.asarray(image) >> 8).astype(np.uint8)
 
 
 def resized(image: Image, image_size: int) -> Image:

@@ -7,7 +7,6 @@ from collections import defaultdict
 import numpy as np
 import pytest
 import tensorflow as tf
-from PIL import Image, ImageOps
 
 from fedmatch_tf.data import augment
 from tests.conftest import ORIGINAL, made_up_images
@@ -54,18 +53,6 @@ def test_operations_change_something_at_higher_levels() -> None:
         level, sign = tf.fill([len(X)], 4.0), tf.ones([len(X)])
         changed = operation(tf.cast(X, tf.float32), level, sign).numpy() != X
         assert changed.any() == (name != "equalize"), name
-
-
-@pytest.mark.usefixtures("base")
-def test_real_equalize_is_pillows() -> None:
-    images = (X // 3 + 40).astype(np.uint8)
-    all_equalize = tf.fill([len(X)], list(augment.OPERATIONS).index("equalize"))
-    operations = tuple({**augment.OPERATIONS, "equalize": augment._equalize}.values())
-    result = augment._by_operation(
-        operations, tf.cast(images, tf.float32), all_equalize, tf.zeros([len(X)], tf.int32), tf.ones([len(X)])
-    )
-    expected = np.stack([np.asarray(ImageOps.equalize(Image.fromarray(image))) for image in images])
-    np.testing.assert_array_equal(result, expected)
 
 
 @pytest.mark.parametrize("equalize", ["identity", "real"])

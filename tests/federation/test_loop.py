@@ -22,6 +22,7 @@ from fedmatch_tf.federation.tasks import (
     ClientTask,
     EvalResult,
     EvalTask,
+    Losses,
     ServerResult,
     ServerTask,
     client_model,
@@ -65,7 +66,7 @@ class Arithmetic:
             return EvalResult(task.model, task.split, task.part, task.num_parts, (10,), (loss,), (hits,))
         if isinstance(task, ServerTask):
             self.epochs.append(task)
-            return ServerResult(Params(task.params.sigma + 10, task.params.psi), {"total": float(task.epoch)})
+            return ServerResult(Params(task.params.sigma + 10, task.params.psi), Losses(float(task.epoch)))
         self.tasks.append(task)
         received = task.broadcast.params
         trained = Params(received.sigma + 1, None if received.psi is None else received.psi + task.client)
@@ -83,7 +84,6 @@ class Arithmetic:
             c2s=upload.cost,
             plateau=task.plateau,
             lr=task.lr,
-            losses={},
             num_unlabeled=4 + task.client,
             confident_rows=2,
             num_correct=1,
@@ -181,9 +181,9 @@ def test_every_epoch_of_the_server_runs_once_with_the_weights_and_the_learning_r
 def test_the_losses_of_the_servers_epochs_are_means_over_them() -> None:
     config = make_config("ls-biid-c10", num_clients=2, num_rounds=1, num_epochs_server=3)
     train = server.Training(config, Crew(config, Arithmetic(config)), 0)
-    assert train.losses == {}
+    assert train.losses == Losses()
     train(server.initial_state(config, Params(np.zeros(3, np.float32), np.zeros(3, np.float32))))
-    assert train.losses == {"total": 1.0}  # of 0, 1 and 2
+    assert train.losses == Losses(1.0)  # of 0, 1 and 2
 
 
 def test_a_server_without_epochs_does_not_train() -> None:

@@ -98,9 +98,8 @@ class Training:
 
 def _next_epoch(config: Config, algorithm: Algorithm, state: ServerState) -> ServerTask | None:
     """The server's first epoch of the next round, if it needs nothing that this round's scores or the next will say."""
-    if _num_epochs(config) == 0 or state.rounds_done == config.num_rounds or config.lr_signal == "server":
-        return None
-    if not algorithm.trains_ahead:
+    depends = config.lr_signal == "server" or not algorithm.trains_ahead
+    if depends or _num_epochs(config) == 0 or state.rounds_done == config.num_rounds:
         return None
     return ServerTask(state.rounds_done, 0, state.params, state.plateau.lr)
 
@@ -173,8 +172,6 @@ def client_tasks(
 
 def lost(config: Config, round_num: int, clients: Iterable[int]) -> frozenset[int]:
     """The clients whose updates are lost on the way (--drop-rate), drawn for each client of each round."""
-    if not config.drop_rate:
-        return frozenset()
     return frozenset(
         client
         for client in clients

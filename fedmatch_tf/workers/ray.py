@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -64,9 +64,8 @@ class RayBackend(Pool["_Slot"]):
     """
 
     def __init__(self, config: Config, worker: MakeWorker, note: Callable[[str], None]) -> None:
-        super().__init__([_Slot(number) for number in range(config.workers or 1)], config.task_tries, note)
+        super().__init__([_Slot(number) for number in range(config.workers or 1)], _Packer(), config.task_tries, note)
         self._config, self._worker = config, worker
-        self._stored = sharing.Recent(lambda buffer: ray.put(np.frombuffer(buffer.raw(), np.uint8)))
         self._connection = ExitStack()
         self._folder = ""  # on every node
         self._cut_off = False
@@ -131,10 +130,6 @@ class RayBackend(Pool["_Slot"]):
         slot.call, slot.step = slot.actor.hello.remote(), "hello"
         slot.ready, slot.deadline = False, float("inf")
 
-    def _pack(self, task: Any) -> tuple[bytes, list[Any]]:
-        body, arrays = sharing.split(task)
-        return body, [self._stored.get(array) for array in arrays]
-
     def _give(self, slot: _Slot, packed: tuple[bytes, list[Any]]) -> bool:
         body, arrays = packed
         slot.call, slot.step = slot.actor.run.remote(body, *arrays), "run"
@@ -190,19 +185,31 @@ class RayBackend(Pool["_Slot"]):
         ray.kill(slot.actor)
         self._start(slot)
 
-    def _forget(self) -> None:
-        self._stored.forget()
+
+class _Packer:
+    """Tasks for actors; an array that several of them need is put into Ray's store once."""
+
+    def __init__(self) -> None:
+        self._stored = sharing.Recent(lambda buffer: ray.put(np.frombuffer(buffer.raw(), np.uint8)))
+        self.forget = self._stored.forget
+
+    def pack(self, task: Any) -> tuple[bytes, list[Any]]:
+        """The task without its large arrays, and Ray's references to those."""
+        body, arrays = sharing.split(task)
+        return body, [self._stored.get(array) for array in arrays]
+
+    def drop(self, packed: tuple[bytes, list[Any]]) -> None:
+        """Nothing to do: Ray lets go of what nobody refers to."""
 
 
+@dataclass(eq=False)
 class _Slot(Slot):
     """A place with an actor in it."""
 
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.actor: Any = None
-        self.call: Any = None  # what it is asked for
-        self.step = ""  # hello, start or run
-        self.lost = False  # whether the actor before has died
+    actor: Any = None
+    call: Any = None  # what it is asked for
+    step: str = ""  # hello, start or run
+    lost: bool = False  # whether the actor before has died
 
 
 class _Actor:

@@ -131,10 +131,9 @@ def running_rounds(stack: ExitStack, config: Any, sizes: Mapping[int, int] | Non
     from fedmatch_tf.federation.tasks import InitTask
     from fedmatch_tf.runs import folders
     from fedmatch_tf.runs.partition_folder import data_about
-    from fedmatch_tf.workers import machine
-    from fedmatch_tf.workers.choose import open_backend
+    from fedmatch_tf.workers.choose import decide, open_backend
 
-    config = machine.fill_in(config)
+    config = decide(config)
     backend = stack.enter_context(open_backend(config, print))
     (first,) = backend.map([InitTask()])
     start = server.initial_state(config, first.params)

@@ -51,7 +51,6 @@ class MadeUp:
                 c2s=upload.cost,
                 plateau=task.plateau,
                 lr=task.lr,
-                losses={},
                 embedding=rng.random(10, np.float32),
                 scored=(valid,),
             )

@@ -31,9 +31,8 @@ from fedmatch_tf.federation.tasks import InitTask
 from fedmatch_tf.networks.params import Mean, Params
 from fedmatch_tf.runs import checkpoint, folders, store
 from fedmatch_tf.runs.partition_folder import data_about
-from fedmatch_tf.workers import machine as machine_settings
 from fedmatch_tf.workers import sharing
-from fedmatch_tf.workers.choose import make_worker, open_backend
+from fedmatch_tf.workers.choose import decide, make_worker, open_backend
 from fedmatch_tf.workers.environment import keep_memory
 from fedmatch_tf.workers.process import ProcessBackend
 
@@ -139,7 +138,7 @@ def main() -> None:
         c10_partitions(given.task, folder)
         paths = {"dataset_path": name, "output_path": name}
         chosen = make_config(given.task, arch=given.arch, precision=given.precision, **paths)
-        config = machine_settings.fill_in(chosen)
+        config = decide(chosen)
         cores = (config.workers or 1) * (config.threads_per_worker or 1)
         print(f"\n{given.task}, {given.arch}, {given.precision}: a round beside a bare loop. {machine()}", flush=True)
 

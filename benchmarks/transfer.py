@@ -36,7 +36,7 @@ class Echo:
 
     def run(self, task: ClientTask) -> ClientResult:
         params, cost = task.broadcast.params, task.broadcast.cost
-        return ClientResult(task.client, params.sigma, params.psi, 1, cost, cost, task.plateau, task.lr, losses={})
+        return ClientResult(task.client, params.sigma, params.psi, 1, cost, cost, task.plateau, task.lr)
 
 
 def tasks(round_num: int, params: Params) -> Iterator[ClientTask]:

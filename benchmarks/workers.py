@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.measure import arguments, c10_partitions, in_turn, machine, median, ratio, running_rounds
 from fedmatch_tf.config import make_config
-from fedmatch_tf.workers import machine as machine_settings
+from fedmatch_tf.workers.choose import decide
 
 
 def main() -> None:
@@ -32,7 +32,7 @@ def main() -> None:
             lr_signal=given.lr_signal,
             precision=given.precision,
         )
-        chosen = machine_settings.fill_in(base)
+        chosen = decide(base)
         default = (chosen.workers or 1, chosen.threads_per_worker or 1)
         cores = default[0] * default[1]
         settings = sorted({(1, 1), (1, cores), (cores, 1), (cores, 2), default})

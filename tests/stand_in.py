@@ -23,7 +23,7 @@ from fedmatch_tf.base import seeding
 from fedmatch_tf.config import Config, make_config, settings
 from fedmatch_tf.data.loader import Partitions, load_eval
 from fedmatch_tf.federation import scoring
-from fedmatch_tf.federation.store import Held
+from fedmatch_tf.federation.server import Held
 from fedmatch_tf.federation.tasks import (
     CheckTask,
     ClientResult,
@@ -32,6 +32,7 @@ from fedmatch_tf.federation.tasks import (
     EvalResult,
     EvalTask,
     InitTask,
+    Losses,
     ModelTask,
     ServerResult,
     ServerTask,
@@ -75,7 +76,7 @@ class StandIn:
         if isinstance(task, ServerTask):
             rng = seeding.stream(seed, "stand-in server", task.round_num)
             params = Params(task.params.sigma + rng.random(SIZE, np.float32), task.params.psi)
-            return ServerResult(params, {"supervised": 2.0, "total": 2.0})
+            return ServerResult(params, Losses(2.0, supervised=2.0))
         return self._client(task)
 
     def _client(self, task: ClientTask) -> ClientResult:
@@ -100,7 +101,7 @@ class StandIn:
             c2s=upload.cost,
             plateau=task.plateau,
             lr=task.lr,
-            losses={"pseudo": 0.25, "inter_client": None, "total": 0.25},
+            losses=Losses(0.25, pseudo=0.25),
             num_unlabeled=4,
             confident_rows=2,
             num_correct=1,

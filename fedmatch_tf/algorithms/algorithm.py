@@ -51,11 +51,15 @@ class Algorithm:
     """A federated algorithm, as pure functions of their arguments."""
 
     embeds = False  # whether the server knows clients by their model's prediction on the probe image
-    proximal_weight = 0.0  # mu of mu / 2 |theta - received|^2, which clients add to their loss; 0: nothing
     trains_ahead = True  # whether the server's next epoch begins with what a round leaves, so may run beside its scores
 
     def __init__(self, config: Config) -> None:
         self.config = config
+
+    @property
+    def proximal_weight(self) -> float:
+        """mu of mu / 2 |theta - received|^2, which clients add to their loss; 0: nothing."""
+        return 0.0
 
     def before_clients(self, state: ServerState, train: Train) -> ServerState:
         """The state that a round's clients are sent; `train` runs the server's epochs, if there are any."""

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedmatch_tf.algorithms import wire
 from fedmatch_tf.algorithms.algorithm import Algorithm, ServerState, Update
 from fedmatch_tf.base.plugins import AlgorithmEntry
 from fedmatch_tf.networks.params import Mean, Params
 
-if TYPE_CHECKING:
-    pass
-
 
 class FedAvg(Algorithm):
     """Plain federated averaging of one set of parameters, which a plain network keeps in sigma."""
+
+    by_examples = True  # a client counts by the examples that it holds; False: all clients count the same
 
     def broadcast(self, state: ServerState, held: Params | None, helpers: Sequence[Params]) -> wire.Broadcast:
         """All weights, whatever the client holds."""
@@ -25,17 +24,14 @@ class FedAvg(Algorithm):
         """All weights."""
         return wire.full_upload(trained)
 
-    def weight(self, update: Update) -> float:
-        """How much a client counts in the mean."""
-        return float(update.num_examples)
-
     def empty(self, state: ServerState, sizes: Sequence[int]) -> Any:
-        """No clients yet; in the end their weights add up to all examples."""
-        return Mean(planned=sum(sizes) or len(sizes))
+        """No clients yet; in the end their weights add up to all examples, or to the number of clients."""
+        num_examples = sum(sizes) if self.by_examples else 0  # 0: not known, or not asked for
+        return Mean(planned=num_examples or len(sizes))
 
     def add(self, total: Any, update: Update) -> Any:
         """The weighted mean with one client more."""
-        return total.add(update.params.sigma, self.weight(update))
+        return total.add(update.params.sigma, float(update.num_examples) if self.by_examples else 1.0)
 
     def finish(self, state: ServerState, total: Any) -> ServerState:
         """The mean is the next theta."""
@@ -45,4 +41,4 @@ class FedAvg(Algorithm):
         """Nothing: a client gets everything anew."""
 
 
-FEDAVG = AlgorithmEntry("fedavg", FedAvg, place=1)
+ENTRY = AlgorithmEntry("fedavg", FedAvg, place=1)

@@ -7,7 +7,6 @@ Algorithm 2 (labels-at-server), lines 12 to 15: only the server trains sigma, so
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,9 +14,6 @@ from fedmatch_tf.algorithms import wire
 from fedmatch_tf.algorithms.algorithm import Algorithm, ServerState, Update
 from fedmatch_tf.base.plugins import AlgorithmEntry
 from fedmatch_tf.networks.params import Mean, Params
-
-if TYPE_CHECKING:
-    from fedmatch_tf.config import Config
 
 Means = tuple[Mean, ...]  # of what clients train: sigma and psi, or one of them
 
@@ -27,9 +23,9 @@ class FedMatch(Algorithm):
 
     embeds = True
 
-    def __init__(self, config: Config) -> None:
-        super().__init__(config)
-        self._clients_train_sigma = config.scenario == "lc" or not config.decomposed
+    @property
+    def _clients_train_sigma(self) -> bool:
+        return self.config.scenario == "lc" or not self.config.decomposed
 
     def broadcast(self, state: ServerState, held: Params | None, helpers: Sequence[Params]) -> wire.Broadcast:
         """Differences to what the client still holds; everything, and no helpers, on its first visit."""
@@ -65,6 +61,6 @@ class FedMatch(Algorithm):
         return params
 
 
-FEDMATCH = AlgorithmEntry(
+ENTRY = AlgorithmEntry(
     "fedmatch", FedMatch, learner="fedmatch", decomposed=True, has_helpers=True, group="FedMatch", place=0
 )

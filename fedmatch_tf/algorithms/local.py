@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from fedmatch_tf.algorithms.algorithm import Algorithm, ServerState, Update
 from fedmatch_tf.algorithms.wire import Broadcast, Cost, Upload
 from fedmatch_tf.base.plugins import AlgorithmEntry
 from fedmatch_tf.networks.params import Params
-
-if TYPE_CHECKING:
-    pass
 
 
 class Local(Algorithm):
@@ -40,4 +36,4 @@ class Local(Algorithm):
         return params
 
 
-LOCAL = AlgorithmEntry("local", Local, has_global_model=False, place=4)
+ENTRY = AlgorithmEntry("local", Local, has_global_model=False, place=4)

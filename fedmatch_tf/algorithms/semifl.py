@@ -23,7 +23,7 @@ class Moved(NamedTuple):
 class SemiFL(FedAvg):
     """A uniform mean over the clients that had something to learn; then the server's epochs, then the test."""
 
-    trains_ahead = False
+    by_examples, trains_ahead = False, False
 
     def before_clients(self, state: ServerState, train: Train) -> ServerState:
         """As the round before left it."""
@@ -34,19 +34,18 @@ class SemiFL(FedAvg):
         return train(state)
 
     def empty(self, state: ServerState, sizes: Sequence[int]) -> Any:
-        """No clients yet; in the mean they all count the same."""
-        return Moved(state.params.sigma, Mean(planned=len(sizes)))
+        """No clients yet."""
+        return Moved(state.params.sigma, super().empty(state, sizes))
 
     def add(self, total: Any, update: Update) -> Any:
         """A client without a confident example sends back what it received, and does not count."""
-        theta = update.params.sigma
-        if np.array_equal(theta, total.received):
+        if np.array_equal(update.params.sigma, total.received):
             return total
-        return total._replace(mean=total.mean.add(theta, 1.0))
+        return total._replace(mean=super().add(total.mean, update))
 
     def finish(self, state: ServerState, total: Any) -> ServerState:
         """Without such clients, the model stays as it is."""
         return super().finish(state, total.mean) if total.mean.weight else state
 
 
-SEMIFL = AlgorithmEntry("semifl", SemiFL, learner="semifl", scenario="ls", place=3)
+ENTRY = AlgorithmEntry("semifl", SemiFL, learner="semifl", scenario="ls", place=3)

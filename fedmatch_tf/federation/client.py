@@ -23,7 +23,7 @@ from fedmatch_tf.data.files import Examples
 from fedmatch_tf.data.loader import ClientData
 from fedmatch_tf.federation import scoring
 from fedmatch_tf.federation.evaluation import Evaluation
-from fedmatch_tf.federation.steps import check_result, count_labels, losses_of
+from fedmatch_tf.federation.steps import checked, count_labels, losses_of
 from fedmatch_tf.federation.tasks import ClientResult, ClientTask, EvalTask, LabeledAcc, client_model
 from fedmatch_tf.learners.batches import ClientRound, Minibatches
 from fedmatch_tf.learners.learner import Learner, Terms
@@ -61,8 +61,7 @@ class Client:
         steps, truths, labeled_acc = self._train(made, labeled_acc_on)  # lines 15 to 20; lines 19 to 23
         losses = losses_of(steps, made.num_batches, str(task))  # only now do values leave the device
         confident_rows, num_correct = count_labels(steps, truths)
-        trained = networks.read(self._model)
-        check_result(trained, str(task))
+        trained = checked(networks.read(self._model), str(task))
         upload = self._algorithm.upload(trained, received)
         theta, splits = trained.theta(l1_thres), scoring.client_splits(self._config)
         to_score = [EvalTask(task.round_num, client_model(task.client), split, theta) for split in splits]

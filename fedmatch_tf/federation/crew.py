@@ -17,9 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
-
-import numpy as np
+from typing import Any, Protocol
 
 from fedmatch_tf.algorithms.algorithm import Update
 from fedmatch_tf.config import Config
@@ -30,10 +28,8 @@ from fedmatch_tf.federation.tasks import (
     ClientTask,
     EvalResult,
     EvalTask,
-    ModelKey,
     ServerResult,
     ServerTask,
-    Split,
     client_model,
 )
 from fedmatch_tf.networks.params import Params
@@ -48,14 +44,6 @@ class Backend(Protocol):
         Tasks are taken one by one, as they can be worked on. None instead of one: better wait for a result before the
         next; who asks again gets it all the same.
         """
-
-
-class ToScore(NamedTuple):
-    """A model to be scored."""
-
-    key: ModelKey
-    theta: np.ndarray  # float32 [n]
-    splits: tuple[Split, ...]
 
 
 def _update(sent: Params, result: ClientResult) -> Update:
@@ -158,18 +146,16 @@ class Crew:
         (result,) = self._backend.map([task])
         return result  # type: ignore[no-any-return]
 
-    def score(self, round_num: int, models: Iterable[ToScore], beside: ServerTask | None = None) -> Scores:
-        """The scores of these models, and of the clients that were trained since the last call.
+    def score(self, tasks: Iterable[EvalTask], beside: ServerTask | None = None) -> Scores:
+        """The scores of these tasks' models, and of the clients that were trained since the last call.
 
         Args:
             beside: an epoch of the server's that a worker may run meanwhile; `train_server` gives its result.
         """
-        tasks: list[ServerTask | EvalTask] = [] if beside is None else [beside]  # first, as it takes longest
-        tasks += self._unscored
-        for key, theta, splits in models:
-            tasks += scoring.eval_tasks(self._config, round_num, key, theta, splits)
+        first = [] if beside is None else [beside]  # as it takes longest
+        agenda = [*first, *self._unscored, *tasks]
         scored, self._unscored, self._scored = self._scored, [], []
-        for result in self._backend.map(tasks):
+        for result in self._backend.map(agenda):
             if isinstance(result, EvalResult):
                 scored.append(result)
             elif beside is not None:

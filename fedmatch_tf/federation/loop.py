@@ -14,7 +14,7 @@ from fedmatch_tf.config import Config
 from fedmatch_tf.federation import server
 from fedmatch_tf.federation.crew import Backend, Crew
 from fedmatch_tf.federation.records import RoundRecord, round_record
-from fedmatch_tf.federation.store import Store
+from fedmatch_tf.federation.server import Store
 
 
 def run(

@@ -7,7 +7,6 @@ TensorBoard, if that is another. No `annotations` from the future here: types ar
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
-from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple, Optional
 
 import numpy as np
@@ -15,8 +14,8 @@ import numpy as np
 from fedmatch_tf.algorithms import wire
 from fedmatch_tf.base.errors import DataError
 from fedmatch_tf.base.typed import Number, Positive, Share, Whole, fields, is_record, plain, read
-from fedmatch_tf.federation import tasks
 from fedmatch_tf.federation.scoring import Scores
+from fedmatch_tf.federation.steps import mean_losses
 from fedmatch_tf.federation.tasks import (
     GLOBAL,
     GLOBAL_PSI,
@@ -24,6 +23,7 @@ from fedmatch_tf.federation.tasks import (
     SERVER,
     ClientResult,
     LabeledAcc,
+    Losses,
     ModelKey,
     Split,
     client_model,
@@ -39,18 +39,6 @@ class Cost(NamedTuple):
     psi: Positive
     helpers: Positive
     bytes: Positive
-
-
-class Losses(NamedTuple):
-    """What was trained on, as it was differentiated; None: a term that did not occur."""
-
-    total: Optional[Number]
-    supervised: Optional[Number]
-    inter_client: Optional[Number]
-    pseudo: Optional[Number]
-    l1: Optional[Number]
-    l2: Optional[Number]
-    proximal: Optional[Number]
 
 
 class Norms(NamedTuple):
@@ -184,7 +172,7 @@ def round_record(
     seconds: float,
     dropped: Optional[tuple[int, ...]] = None,
     server_lr: Optional[float] = None,
-    server_losses: tasks.Losses = MappingProxyType({}),
+    server_losses: Optional[Losses] = None,
     params: Optional[Params] = None,
 ) -> RoundRecord:
     """The record of a round with these results and scores; an update that did not arrive cost nothing.
@@ -193,9 +181,10 @@ def round_record(
         server_losses: of the server's own epochs.
         params: the global model's, if there is one.
     """
-    losses, server_losses = [_occurred(result.losses) for result in results], _occurred(server_losses)
+    server_losses = server_losses or Losses()
+    losses = [result.losses for result in results if result.losses.total is not None]
     c2s = [wire.Cost() if result.client in (dropped or ()) else result.c2s for result in results]
-    own = [_actor(terms, scores, client_model(result.client)) for result, terms in zip(results, losses)]
+    own = [_actor(result.losses, scores, client_model(result.client)) for result in results]
     clients = tuple(
         ClientRecord(result.client, _mean_cost([result.s2c]), _mean_cost([cost]), result.lr, each)
         for result, cost, each in zip(results, c2s, own)
@@ -219,7 +208,7 @@ def round_record(
         helpers={client: tuple(chosen) for client, chosen in helpers.items()},
         lr=_mean(result.lr for result in results),
         seconds=round(seconds, 3),
-        train_loss=_train_loss([terms for terms in losses if terms], server_losses),
+        train_loss=mean_losses([server_losses, mean_losses(losses, len(losses))], 1),
         confident_rows=confident,
         norms=None if params is None else norms(params),
         global_valid_loss=global_valid_loss,
@@ -230,10 +219,6 @@ def round_record(
         labeled_acc=_labeled_acc([result.labeled_acc for result in results if result.labeled_acc is not None]),
         actors=Actors(clients, _actor(server_losses, scores, SERVER)),
     )
-
-
-def _occurred(losses: tasks.Losses) -> dict[str, float]:
-    return {name: value for name, value in losses.items() if value is not None}
 
 
 def _mean(values: Iterable[Any]) -> Any:
@@ -247,21 +232,13 @@ def _score(scores: Scores, model: ModelKey, split: Split) -> tuple[Any, Any]:
     return scores.get((model, split)) or (None, None)
 
 
-def _actor(losses: tasks.Losses, scores: Scores, model: ModelKey) -> ActorScores:
-    return ActorScores(losses.get("total"), *_score(scores, model, "valid"), *_score(scores, model, "test"))
+def _actor(losses: Losses, scores: Scores, model: ModelKey) -> ActorScores:
+    return ActorScores(losses.total, *_score(scores, model, "valid"), *_score(scores, model, "test"))
 
 
 def _mean_cost(costs: Sequence[wire.Cost]) -> Cost:
     names = ("sum", "sigma", "psi", "helpers", "num_bytes")
     return Cost(*(sum(getattr(cost, name) for cost in costs) / len(costs) for name in names))
-
-
-def _train_loss(clients: Sequence[Mapping[str, float]], server: Mapping[str, float]) -> Losses:
-    """Term by term, so that `total` is the sum of the others: a client without a term has 0 of it."""
-    found: dict[str, float] = dict(server)
-    for name in {name for losses in clients for name in losses}:
-        found[name] = found.get(name, 0.0) + sum(losses.get(name, 0.0) for losses in clients) / len(clients)
-    return Losses(**{field.name: found.get(field.name) for field in fields(Losses)})
 
 
 def _labeled_acc(measured: Sequence[LabeledAcc]) -> Optional[LabeledAcc]:

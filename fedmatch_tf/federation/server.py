@@ -1,7 +1,7 @@
 """The server's side of a round (RunServer of algorithms 1 and 2). No TensorFlow.
 
 1. (labels-at-server) For every server epoch and minibatch of the server's labelled set: a supervised step on sigma,
-   psi fixed, eq. 4 (server_epoch.py); the validation loss decides on the server's next learning rate.
+   psi fixed, eq. 4 (steps.py); the validation loss decides on the server's next learning rate.
 2. Choose the round's clients and, every helper_interval rounds, each one's helpers: its nearest neighbours among all
    models known so far.
 3. Send each client what the algorithm says, and have it trained (client.py).
@@ -12,17 +12,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-import numpy as np
+from typing import NamedTuple, Protocol
 
 from fedmatch_tf.algorithms.algorithm import Algorithm, Best, ServerState, Train, Update
 from fedmatch_tf.base import seeding
 from fedmatch_tf.config import Config
-from fedmatch_tf.federation.crew import Crew, ToScore
+from fedmatch_tf.federation.crew import Crew
 from fedmatch_tf.federation.helpers import choose_helpers
-from fedmatch_tf.federation.scoring import Scores, client_splits
+from fedmatch_tf.federation.scoring import Scores, client_splits, eval_tasks
 from fedmatch_tf.federation.steps import mean_losses
-from fedmatch_tf.federation.store import Store
 from fedmatch_tf.federation.tasks import (
     GLOBAL,
     GLOBAL_PSI,
@@ -33,12 +31,31 @@ from fedmatch_tf.federation.tasks import (
     Losses,
     Score,
     ServerTask,
-    Split,
     client_model,
 )
 from fedmatch_tf.learners import schedule
 from fedmatch_tf.learners.schedule import Plateau, Visit
 from fedmatch_tf.networks.params import Params
+
+
+class Held(NamedTuple):
+    """What is kept of a client between its rounds."""
+
+    params: Params | None  # None: the algorithm needs nothing of them
+    plateau: Plateau
+
+
+class Store(Protocol):
+    """Where the simulation keeps and finds what clients held; stores are in runs/store.py."""
+
+    def get(self, client: int) -> Held | None:
+        """What the client held before this round; None before its first."""
+
+    def put(self, client: int, params: Params | None) -> None:
+        """Keeps this of the client when the round ends."""
+
+    def end_round(self, plateaus: Mapping[int, Plateau]) -> None:
+        """The round's clients hold what was put, and these learning rates."""
 
 
 def initial_state(config: Config, params: Params) -> ServerState:
@@ -66,8 +83,8 @@ class Training:
         config = self._config
         for epoch in range(_num_epochs(config)):
             params, losses = self._crew.train_server(ServerTask(self._round_num, epoch, state.params, state.plateau.lr))
-            to_score = ToScore(SERVER, params.theta(config.l1_thres), client_splits(config))
-            self.scores |= self._crew.score(self._round_num, [to_score])
+            theta, splits = params.theta(config.l1_thres), client_splits(config)
+            self.scores |= self._crew.score(eval_tasks(config, self._round_num, SERVER, theta, splits))
             self._losses.append(losses)
             plateau = next_lr(config, state.plateau, self.scores.get((SERVER, "valid")))
             state = state._replace(params=params, plateau=plateau)
@@ -81,9 +98,8 @@ class Training:
 
 def _next_epoch(config: Config, algorithm: Algorithm, state: ServerState) -> ServerTask | None:
     """The server's first epoch of the next round, if it needs nothing that this round's scores or the next will say."""
-    if _num_epochs(config) == 0 or state.rounds_done == config.num_rounds or config.lr_signal == "server":
-        return None
-    if not algorithm.trains_ahead:
+    depends = config.lr_signal == "server" or not algorithm.trains_ahead
+    if depends or _num_epochs(config) == 0 or state.rounds_done == config.num_rounds:
         return None
     return ServerTask(state.rounds_done, 0, state.params, state.plateau.lr)
 
@@ -156,8 +172,6 @@ def client_tasks(
 
 def lost(config: Config, round_num: int, clients: Iterable[int]) -> frozenset[int]:
     """The clients whose updates are lost on the way (--drop-rate), drawn for each client of each round."""
-    if not config.drop_rate:
-        return frozenset()
     return frozenset(
         client
         for client in clients
@@ -191,17 +205,8 @@ def fold(
         results.append(result)
     results.sort(key=lambda result: result.client)
     state = algorithm.after_clients(algorithm.finish(state, total) if planned else state, train)
-    embeddings = {**state.embeddings, **embeddings_of(results, lost)}
-    return state._replace(rounds_done=state.rounds_done + 1, embeddings=embeddings), results
-
-
-def embeddings_of(results: Iterable[ClientResult], lost: Collection[int] = ()) -> dict[int, np.ndarray]:
-    """What the round's clients are known by from now on."""
-    return {
-        result.client: result.embedding
-        for result in results
-        if result.client not in lost and result.embedding is not None
-    }
+    known = {each.client: each.embedding for each in results if each.client not in lost and each.embedding is not None}
+    return state._replace(rounds_done=state.rounds_done + 1, embeddings={**state.embeddings, **known}), results
 
 
 def score(config: Config, algorithm: Algorithm, crew: Crew, state: ServerState) -> Scores:
@@ -209,15 +214,16 @@ def score(config: Config, algorithm: Algorithm, crew: Crew, state: ServerState) 
 
     Workers may run the server's next epoch meanwhile.
     """
-    models = []
+    round_num, tasks = state.rounds_done - 1, []
     if config.has_global_model:
-        validated = config.keep_best or config.lr_signal == "server"
-        splits: tuple[Split, ...] = ("test", "valid") if validated else ("test",)
-        models.append(ToScore(GLOBAL, state.params.theta(config.l1_thres), splits))
+        theta = state.params.theta(config.l1_thres)
+        tasks += eval_tasks(config, round_num, GLOBAL, theta, ("test",))
+        if config.keep_best or config.lr_signal == "server":
+            tasks += eval_tasks(config, round_num, GLOBAL, theta, ("valid",))
     if config.ablate_eval:
-        models.append(ToScore(GLOBAL_SIGMA, state.params.sigma, ("test",)))
-        models.append(ToScore(GLOBAL_PSI, state.params.only_psi(config.l1_thres), ("test",)))
-    return crew.score(state.rounds_done - 1, models, beside=_next_epoch(config, algorithm, state))
+        tasks += eval_tasks(config, round_num, GLOBAL_SIGMA, state.params.sigma, ("test",))
+        tasks += eval_tasks(config, round_num, GLOBAL_PSI, state.params.only_psi(config.l1_thres), ("test",))
+    return crew.score(tasks, beside=_next_epoch(config, algorithm, state))
 
 
 def end_round(config: Config, state: ServerState, results: Sequence[ClientResult], scores: Scores) -> ServerState:

@@ -5,15 +5,13 @@ As a text a task is what messages call it. How it is done says the worker.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from enum import Enum
 from typing import Any, Literal, NamedTuple, Optional
 
 import numpy as np
 
 from fedmatch_tf.algorithms.wire import Broadcast, Cost
 from fedmatch_tf.base.errors import printable
-from fedmatch_tf.base.typed import Share
+from fedmatch_tf.base.typed import Number, Share
 from fedmatch_tf.learners.schedule import Plateau
 from fedmatch_tf.networks.params import Params
 
@@ -35,38 +33,44 @@ class Score(NamedTuple):
 Split = Literal["valid", "test"]
 
 
-class Owner(Enum):
-    """Whose model it is."""
-
-    CLIENT = "client"
-    SERVER = "server"  # after its epochs, before the clients' round (labels-at-server)
-    GLOBAL = "the global model"  # after the round
-
-
 class ModelKey(NamedTuple):
     """Which model is scored."""
 
-    owner: Owner
+    owner: Literal["client", "server", "the global model"]
     client: int | None = None  # the client's number, if it is a client's
     part: Literal["theta", "sigma", "psi"] = "theta"
 
     def __str__(self) -> str:
-        return self.owner.value if self.client is None else f"{self.owner.value} {self.client}"
+        return self.owner if self.client is None else f"{self.owner} {self.client}"
 
 
-SERVER, GLOBAL = ModelKey(Owner.SERVER), ModelKey(Owner.GLOBAL)
-GLOBAL_SIGMA, GLOBAL_PSI = ModelKey(Owner.GLOBAL, part="sigma"), ModelKey(Owner.GLOBAL, part="psi")
+SERVER = ModelKey("server")  # after its epochs, before the clients' round (labels-at-server)
+GLOBAL = ModelKey("the global model")  # after the round
+GLOBAL_SIGMA, GLOBAL_PSI = GLOBAL._replace(part="sigma"), GLOBAL._replace(part="psi")
 
 
 def client_model(client: int) -> ModelKey:
     """The key of a client's model as it is after its round."""
-    return ModelKey(Owner.CLIENT, client)
+    return ModelKey("client", client)
 
 
-# Means over a client's batches, or the server's, of the loss (`total`) and of the terms that this is the sum of, each
-# with its weight: `supervised`, `inter_client`, `pseudo`, `l1`, `l2`, `proximal`, as many as the learner has. A term
-# that did not occur in a batch, as no row was confident, counts as 0 there; None: it occurred in no batch.
-Losses = Mapping[str, Optional[float]]
+Term = Optional[Number]  # of a loss; None: it did not occur
+
+
+class Losses(NamedTuple):
+    """What was trained on, as it was differentiated: `total` and the terms that it is the sum of, each with its weight.
+
+    Means over batches. A term that did not occur in one, as no row was confident, counts as 0 there; None: it occurred
+    in none.
+    """
+
+    total: Term = None
+    supervised: Term = None
+    inter_client: Term = None
+    pseudo: Term = None
+    l1: Term = None
+    l2: Term = None
+    proximal: Term = None
 
 
 class LabeledAcc(NamedTuple):
@@ -103,7 +107,7 @@ class ClientResult(NamedTuple):
     c2s: Cost  # of the upload
     plateau: Plateau  # the client's own, before this round's validation
     lr: float  # that it trained with
-    losses: Losses
+    losses: Losses = Losses()
     num_unlabeled: int = 0  # unlabelled examples that the learner looked at, in all local epochs
     confident_rows: int = 0  # those of them that got a pseudo-label
     num_correct: int = 0  # pseudo-labels that are right

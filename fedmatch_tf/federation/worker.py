@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property, singledispatchmethod
+from functools import cached_property, partial, singledispatchmethod
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from fedmatch_tf.algorithms.algorithm import make_algorithm
 from fedmatch_tf.base import seeding
-from fedmatch_tf.base.plugins import is_own_network
+from fedmatch_tf.base.plugins import is_own_network, learners
 from fedmatch_tf.config import Config
 from fedmatch_tf.data import augment, loader
 from fedmatch_tf.data.loader import EvalData, Partitions
@@ -19,7 +19,7 @@ from fedmatch_tf.federation.client import Client
 from fedmatch_tf.federation.evaluation import Evaluation
 from fedmatch_tf.federation.helpers import probe_image
 from fedmatch_tf.federation.inputs import read_kernels, read_probe
-from fedmatch_tf.federation.server_epoch import train_epoch
+from fedmatch_tf.federation.steps import train_epoch
 from fedmatch_tf.federation.tasks import (
     CheckTask,
     ClientResult,
@@ -34,7 +34,6 @@ from fedmatch_tf.federation.tasks import (
     ServerTask,
     Start,
 )
-from fedmatch_tf.learners.learner import make_learner
 from fedmatch_tf.networks import build as networks
 from fedmatch_tf.networks import files
 from fedmatch_tf.networks.evaluate import Evaluator, on_device
@@ -53,19 +52,14 @@ class Worker:
         self._config = config
         self._partitions = partitions or loader.open_partitions(Path(config.dataset_path), config.task)
         self._data = loader.ClientCache(self._partitions, CACHE_BYTES)
-        shape = self._partitions.image_shape
-        self._model = networks.build_network(
-            config.arch, shape, self._partitions.num_classes, config.decomposed, config.l1_thres, config.precision
-        )
+        shape, num_classes = self._partitions.image_shape, self._partitions.num_classes
+        build = partial(networks.build_network, config.arch, shape, num_classes, precision=config.precision)
+        self._model = build(decomposed=config.decomposed, l1_thres=config.l1_thres)
         self._own_starts = networks.own_starts(self._model)  # now, while it is new
         strong_view = augment.identity if config.augment == "none" else augment.rand_augment(config.equalize)
         algorithm = make_algorithm(config)
-        self._learner = make_learner(config, self._model, strong_view, algorithm.proximal_weight)
-        plain = self._model
-        if config.decomposed:
-            plain = networks.build_network(
-                config.arch, shape, self._partitions.num_classes, decomposed=False, precision=config.precision
-            )
+        self._learner = learners()[config.learner].make(config, self._model, strong_view, algorithm.proximal_weight)
+        plain = build(decomposed=False) if config.decomposed else self._model
         data = loader.load_eval(self._partitions)
         evals = EvalData(on_device(data.valid), on_device(data.test))
         self._evaluation = Evaluation(config, Evaluator(plain, config.xla), evals)

@@ -17,32 +17,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
 from fedmatch_tf.base.plugins import LearnerEntry
 from fedmatch_tf.base.quiet import tf
-from fedmatch_tf.learners.batches import Batch, ClientRound, Minibatches, minibatches
-from fedmatch_tf.learners.learner import ABSENT, Terms, descend, gradients
+from fedmatch_tf.learners.batches import Batch
+from fedmatch_tf.learners.learner import ABSENT, Learner, Terms, descend, gradients
 from fedmatch_tf.networks import build as networks
 from fedmatch_tf.networks import losses
 from fedmatch_tf.networks.evaluate import scaled
 
-if TYPE_CHECKING:
-    from fedmatch_tf.config import Config
 
-
-class FedMatch:
+class FedMatch(Learner):
     """Compiled steps on one decomposed model; without decomposition, both losses train the one set of parameters."""
 
-    def __init__(self, config: Config, model: Any, augment: Any, proximal_weight: float = 0.0) -> None:
-        if proximal_weight:
-            raise ValueError(f"expected an algorithm without a proximal term, received a weight of {proximal_weight}")
-        self._config, self._model, self._augment = config, model, augment
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        config, model = self.config, self.model
         self._sigmas, self._psis = networks.sigmas(model), networks.psis(model)
         self._unsupervised = self._psis or self._sigmas  # what unlabelled images train
-        shape = [None, *model.input_shape[1:]]
         classes = model.output_shape[-1]
-        images = tf.TensorSpec(shape, tf.uint8)
+        images = tf.TensorSpec([None, *model.input_shape[1:]], tf.uint8)
         targets = tf.TensorSpec([None, classes], tf.float32)
         helper_probs = tf.TensorSpec([None, None, classes], tf.float32)
         number = tf.TensorSpec([], tf.float32)
@@ -53,16 +48,9 @@ class FedMatch:
         supervised = [images, targets, number]
         self.supervised_step = fixed(partial(self._supervised_step, training=True), supervised)
         self._server_step = fixed(partial(self._supervised_step, training=False), supervised)
-        self._predict = fixed(lambda x: model(scaled(x), training=True), [images])
+        self._predict = fixed(self.predict, [images])
         self._penalties = fixed(self._penalties_and_gradients, [])
         self.unsupervised_step = compiled(self._unsupervised_step, [images, helper_probs, seed, number])
-
-    def begin_round(self) -> None:
-        """Nothing of an earlier round is needed."""
-
-    def batches(self, given: ClientRound) -> Minibatches:
-        """Of all examples."""
-        return minibatches(self._config, given)
 
     def client_steps(self, batch: Batch) -> Sequence[Callable[[], Terms]]:
         """Labels train sigma, then unlabelled images train psi."""
@@ -82,12 +70,12 @@ class FedMatch:
     def _supervised_step(self, x_labeled: tf.Tensor, y_labeled: tf.Tensor, lr: tf.Tensor, training: bool) -> Terms:
         """One step on sigma (algorithm 1, line 17; 2, line 6)."""
         with tf.GradientTape() as tape:
-            probs = self._model(scaled(x_labeled), training=training)
-            terms = {"supervised": self._config.lambda_s * losses.cross_entropy(y_labeled, probs)}
-            if self._config.wd:
-                terms["l2"] = self._config.wd * losses.sum_of_squares(self._sigmas)
+            probs = self.model(scaled(x_labeled), training=training)
+            terms = {"supervised": self.config.lambda_s * losses.cross_entropy(y_labeled, probs)}
+            if self.config.wd:
+                terms["l2"] = self.config.wd * losses.sum_of_squares(self._sigmas)
             total = tf.add_n(list(terms.values()))
-        descend(self._sigmas, gradients(tape, total, self._sigmas, self._config.precision), lr)
+        descend(self._sigmas, gradients(tape, total, self._sigmas, self.config.precision), lr)
         return Terms({**terms, "total": total})
 
     def _unsupervised_step(self, x: tf.Tensor, helper_probs: tf.Tensor, seed: tf.Tensor, lr: tf.Tensor) -> Terms:
@@ -97,7 +85,7 @@ class FedMatch:
             helper_probs: [helpers, batch, classes], of frozen helper models; may be of no helpers.
         """
         probs = self._predict(x)
-        kept = tf.reduce_max(probs, axis=-1) >= self._config.confidence
+        kept = tf.reduce_max(probs, axis=-1) >= self.config.confidence
         labels = losses.agreement_labels(probs, helper_probs)
         penalties, penalty_gradients = self._penalties()
         consistency = self._consistency_step(x, helper_probs, labels, kept, seed, lr)
@@ -110,7 +98,7 @@ class FedMatch:
 
         They look at every weight in every step, so the gradients are written out: a tape would take twice as long.
         """
-        config = self._config
+        config = self.config
         if not self._psis:
             return {}, []
         differences = [sigma - psi for sigma, psi in zip(self._sigmas, self._psis)]
@@ -131,18 +119,18 @@ class FedMatch:
 
         Nothing passes through the network for a term that is absent: without helpers, or without a confident row.
         """
-        config = self._config
+        config = self.config
         rows = tf.where(kept)[:, 0]
         icc_rows = tf.range(tf.shape(x, tf.int64)[0]) if config.icc_rows == "all" else rows
         has_icc = tf.logical_and(tf.shape(helper_probs)[0] > 0, tf.size(icc_rows) > 0)
         has_labels = tf.size(rows) > 0
 
         def inter_client() -> tf.Tensor:
-            probs = self._model(scaled(tf.gather(x, icc_rows)), training=True)
+            probs = self.predict(tf.gather(x, icc_rows))
             return losses.inter_client_kl(tf.gather(helper_probs, icc_rows, axis=1), probs)
 
         def agreement() -> tf.Tensor:
-            probs = self._model(scaled(self._augment(x, rows, seed)), training=True)
+            probs = self.predict(self.augment(x, rows, seed))
             return losses.cross_entropy(tf.gather(labels, rows), probs)
 
         def absent() -> tf.Tensor:
@@ -164,7 +152,7 @@ class FedMatch:
         }
 
 
-FEDMATCH = LearnerEntry(
+ENTRY = LearnerEntry(
     "fedmatch",
     FedMatch,
     reads=frozenset({"confidence", "augment", "equalize"}),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fedmatch_tf.base.plugins import LearnerEntry
 from fedmatch_tf.base.quiet import tf
 from fedmatch_tf.learners.joint import PSEUDO_LABELS, JointLearner
@@ -10,7 +12,7 @@ from fedmatch_tf.learners.joint import PSEUDO_LABELS, JointLearner
 class FixMatch(JointLearner):
     """L_u: sum over the confident rows of CE(argmax p(u), p(RandAugment(u))), over the number of all rows."""
 
-    def unlabeled_loss(self, x: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def unlabeled_loss(self, x: tf.Tensor, seed: tf.Tensor, *_: Any) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Only the confident rows pass through the network a second time; none, if there is none."""
         weak = tf.stop_gradient(self.predict(x))
         kept = tf.reduce_max(weak, axis=-1) >= self.config.confidence
@@ -18,6 +20,6 @@ class FixMatch(JointLearner):
         return self.pseudo_label_loss(x, seed, kept, labels), kept, labels
 
 
-FIXMATCH = LearnerEntry(
+ENTRY = LearnerEntry(
     "fixmatch", FixMatch, reads=PSEUDO_LABELS, defaults={"confidence": 0.85}, depends_on_end=False, passes=1.4, place=3
 )

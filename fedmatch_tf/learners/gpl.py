@@ -29,14 +29,14 @@ class GPL(JointLearner):
 
         return made._replace(batches=map(labelled, made.batches))
 
-    def loss_without_labels(self, given: Any) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def unlabeled_loss(self, x: tf.Tensor, seed: tf.Tensor, *extra: Any) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Only the confident rows pass through the network; none, if there is none."""
-        x, seed, received_probs = given
+        (received_probs,) = extra
         kept = tf.reduce_max(received_probs, axis=-1) >= self.config.confidence
         labels = tf.argmax(received_probs, axis=-1)
         return self.pseudo_label_loss(x, seed, kept, labels), kept, labels
 
 
-GPL_ENTRY = LearnerEntry(
+ENTRY = LearnerEntry(
     "gpl", GPL, reads=PSEUDO_LABELS, defaults={"confidence": 0.85}, depends_on_end=False, passes=1.4, place=5
 )

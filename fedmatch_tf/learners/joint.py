@@ -10,33 +10,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
 from fedmatch_tf.base.quiet import tf
-from fedmatch_tf.learners.batches import Batch, ClientRound, Minibatches, minibatches
-from fedmatch_tf.learners.learner import ABSENT, Terms, descend, gradients
+from fedmatch_tf.learners.batches import Batch
+from fedmatch_tf.learners.learner import ABSENT, Learner, Terms, descend, gradients
 from fedmatch_tf.networks import build as networks
 from fedmatch_tf.networks import losses
-from fedmatch_tf.networks.evaluate import scaled
-
-if TYPE_CHECKING:
-    from fedmatch_tf.config import Config
-
 
 # Settings of those who take confident predictions for labels.
 PSEUDO_LABELS = frozenset({"lambda_u", "confidence", "augment", "equalize"})
 
 
-class JointLearner:
+class JointLearner(Learner):
     """A baseline says what L_s and L_u are; its steps are compiled here."""
 
-    def __init__(self, config: Config, model: Any, augment: Any, proximal_weight: float = 0.0) -> None:
-        self.config, self.model, self.augment = config, model, augment
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        config, model = self.config, self.model
         self._theta = networks.sigmas(model)
-        self._mu = proximal_weight
-        self._received = [tf.Variable(part, trainable=False) for part in self._theta] if self._mu else []
-        classes = model.output_shape[-1]
-        images, targets = tf.TensorSpec([None, *model.input_shape[1:]], tf.uint8), tf.TensorSpec([None, classes])
+        self._received = [tf.Variable(part, trainable=False) for part in self._theta] if self.mu else []
+        images = tf.TensorSpec([None, *model.input_shape[1:]], tf.uint8)
+        targets = tf.TensorSpec([None, model.output_shape[-1]])
         seed, number = tf.TensorSpec([2], tf.int32), tf.TensorSpec([])
         labeled, unlabeled = (images, targets, number), (images, seed, *self.extra_specs(images, targets))
         compiled = partial(tf.function, autograph=False)
@@ -50,13 +45,9 @@ class JointLearner:
         """L_s of predictions on labelled images; cross-entropy unless a learner says otherwise."""
         return losses.cross_entropy(y, probs)
 
-    def unlabeled_loss(self, x: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def unlabeled_loss(self, x: tf.Tensor, seed: tf.Tensor, *extra: Any) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """(L_u, rows that count bool [n], the labels they are given int64 [n])."""
         raise NotImplementedError
-
-    def loss_without_labels(self, given: Any) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """The same of (x, seed, *extra), for a learner whose `batches` have something extra."""
-        return self.unlabeled_loss(*given)
 
     def extra_specs(self, images: tf.TensorSpec, probs: tf.TensorSpec) -> tuple[tf.TensorSpec, ...]:
         """The kinds of tensors that a batch has as its `extra`, from those of uint8 images and of probabilities."""
@@ -74,18 +65,10 @@ class JointLearner:
 
         return tf.cond(tf.size(rows) > 0, consistency, lambda: tf.constant(0.0))
 
-    def predict(self, x: tf.Tensor) -> tf.Tensor:
-        """Probabilities [n, classes] for uint8 images."""
-        return self.model(scaled(x), training=True)
-
     def begin_round(self) -> None:
         """Remembers what the client has received, for the proximal term."""
         for received, variable in zip(self._received, self._theta):
             received.assign(variable)
-
-    def batches(self, given: ClientRound) -> Minibatches:
-        """Of all examples."""
-        return minibatches(self.config, given)
 
     def client_steps(self, batch: Batch) -> Sequence[Callable[[], Terms]]:
         """One joint step, or one on what there is."""
@@ -116,10 +99,10 @@ class JointLearner:
                 x, y, share_done = labeled
                 terms["supervised"] = config.lambda_s * self.labeled_loss(y, self.predict(x), share_done)
             if unlabeled is not None:
-                loss, kept, labels = self.loss_without_labels(unlabeled)
+                loss, kept, labels = self.unlabeled_loss(*unlabeled)
                 terms["pseudo"] = config.lambda_u * loss
-            if self._mu and at_client:
-                terms["proximal"] = self._mu * losses.proximal(self._theta, self._received)
+            if self.mu and at_client:
+                terms["proximal"] = self.mu * losses.proximal(self._theta, self._received)
             if config.wd:
                 terms["l2"] = config.wd * losses.sum_of_squares(self._theta)
             total = tf.add_n(list(terms.values()))

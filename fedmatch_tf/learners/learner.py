@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
-import numpy as np
-
-from fedmatch_tf.base.plugins import learners
 from fedmatch_tf.base.quiet import tf
-from fedmatch_tf.learners.batches import Batch, ClientRound, Minibatches
+from fedmatch_tf.learners.batches import Batch, ClientRound, Minibatches, minibatches
+from fedmatch_tf.networks.evaluate import scaled
 
 if TYPE_CHECKING:
     from fedmatch_tf.config import Config
@@ -28,31 +26,35 @@ class Terms(NamedTuple):
 ABSENT = float("nan")
 
 
-class Learner(Protocol):
-    """Compiled steps on one model. Holds no state between clients but the model's variables."""
-
-    def begin_round(self) -> None:
-        """The model holds what the client has received."""
-
-    def batches(self, given: ClientRound) -> Minibatches:
-        """The batches of a client's round."""
-
-    def client_steps(self, batch: Batch) -> Sequence[Callable[[], Terms]]:
-        """The gradient steps to take on this batch, in order."""
-
-    def server_step(self, x: np.ndarray, y: np.ndarray, share_done: np.float32, lr: np.float32) -> Terms:
-        """One step on the server's labelled images (labels-at-server)."""
-
-
-def make_learner(config: Config, model: Any, augment: Any, proximal_weight: float) -> Learner:
-    """The learner that the config names.
+class Learner:
+    """Compiled steps on one model. Holds no state between clients but the model's variables.
 
     Args:
         augment: (images uint8 [n, h, w, c], rows [k], seed int32 [2]) -> those rows as their strong view.
         proximal_weight: mu of a client's term mu / 2 |theta - received|^2; 0: there is none.
     """
-    learner: Learner = learners()[config.learner].make(config, model, augment, proximal_weight)
-    return learner
+
+    def __init__(self, config: Config, model: Any, augment: Any, proximal_weight: float = 0.0) -> None:
+        self.config, self.model, self.augment, self.mu = config, model, augment, proximal_weight
+
+    def begin_round(self) -> None:
+        """The model holds what the client has received."""
+
+    def batches(self, given: ClientRound) -> Minibatches:
+        """The batches of a client's round: of all its examples."""
+        return minibatches(self.config, given)
+
+    def client_steps(self, batch: Batch) -> Sequence[Callable[[], Terms]]:
+        """The gradient steps to take on this batch, in order."""
+        raise NotImplementedError
+
+    def server_step(self, x: Any, y: Any, share_done: Any, lr: Any) -> Terms:
+        """One step on the server's labelled images (labels-at-server)."""
+        raise NotImplementedError
+
+    def predict(self, x: tf.Tensor) -> tf.Tensor:
+        """Probabilities [n, classes] for uint8 images."""
+        return self.model(scaled(x), training=True)
 
 
 LOSS_SCALE = 128.0  # in float16, in which small gradients would vanish; bfloat16 has the range of float32

@@ -53,9 +53,9 @@ class SemiFL(JointLearner):
         num_unlabeled = config.num_epochs_client * len(everything)
         return made._replace(num_unlabeled=num_unlabeled, batches=map(with_others, made.batches))
 
-    def loss_without_labels(self, given: Any) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def unlabeled_loss(self, x: tf.Tensor, seed: tf.Tensor, *extra: Any) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Every row counts: only confident ones are here."""
-        x, seed, probs, x_other, probs_other = given
+        probs, x_other, probs_other = extra
         labels, classes = tf.argmax(probs, axis=-1), probs.shape[-1]
         own, other = tf.one_hot(labels, classes), tf.one_hot(tf.argmax(probs_other, axis=-1), classes)
         fix = losses.cross_entropy(own, self.predict(self.augment(x, tf.range(tf.shape(x)[0]), seed)))
@@ -71,7 +71,7 @@ def mixture_share(seed: tf.Tensor) -> tf.Tensor:
     return first / (first + second)
 
 
-SEMIFL = LearnerEntry(
+ENTRY = LearnerEntry(
     "semifl",
     SemiFL,
     reads=PSEUDO_LABELS,

@@ -24,4 +24,4 @@ class Supervised(JointLearner):
         return [partial(self._labeled_step, batch.lr, (np.concatenate(x), np.concatenate(y), batch.share_done))]
 
 
-SL = LearnerEntry("sl", Supervised, uses_true_labels=True, depends_on_end=False, passes=1.0, place=1)
+ENTRY = LearnerEntry("sl", Supervised, uses_true_labels=True, depends_on_end=False, passes=1.0, place=1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fedmatch_tf.base.plugins import LearnerEntry
 from fedmatch_tf.base.quiet import tf
 from fedmatch_tf.learners.joint import JointLearner
@@ -15,12 +17,13 @@ class UDA(JointLearner):
         """Rows that are learnt already wait until the threshold has risen."""
         return losses.annealed_cross_entropy(y, probs, losses.tsa_threshold(share_done, y.shape[-1]))
 
-    def unlabeled_loss(self, x: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def unlabeled_loss(self, x: tf.Tensor, seed: tf.Tensor, *_: Any) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """All rows count."""
         weak = tf.stop_gradient(self.predict(x))
         everything = tf.range(tf.shape(x, tf.int64)[0])
         strong = self.predict(self.augment(x, everything, seed))
-        return losses.consistency_kl(weak, strong), tf.ones_like(everything, tf.bool), tf.argmax(weak, axis=-1)
+        consistency = losses.inter_client_kl(weak[tf.newaxis], strong)
+        return consistency, tf.ones_like(everything, tf.bool), tf.argmax(weak, axis=-1)
 
 
-UDA_ENTRY = LearnerEntry("uda", UDA, reads=frozenset({"lambda_u", "augment", "equalize"}), passes=2.0, place=2)
+ENTRY = LearnerEntry("uda", UDA, reads=frozenset({"lambda_u", "augment", "equalize"}), passes=2.0, place=2)

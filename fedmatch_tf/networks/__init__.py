@@ -1,1 +1,1 @@
-"""The mathematics: parameters, layers, networks, losses, helpers, what crosses the wire."""
+"""The mathematics: parameters, layers, networks and losses."""

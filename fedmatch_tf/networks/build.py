@@ -45,7 +45,7 @@ def build_network(
             scores = function(image, num_classes, conv, dense)
             if scores is None:
                 raise ValueError("it returned nothing; expected scores [batch, classes]")
-            model = tf.keras.Model(image, tf.keras.layers.Softmax(dtype="float32")(scores), name=_model_name(arch))
+            model = tf.keras.Model(image, tf.keras.layers.Softmax(dtype="float32")(scores), name=arch.split(":")[-1])
         except Exception as error:
             if not is_own_network(arch):
                 raise
@@ -95,10 +95,6 @@ def _normalised_in_full(model: Any) -> Any:
         return type(layer).from_config({**layer.get_config(), "dtype": "float32"})
 
     return tf.keras.models.clone_model(model, clone_function=in_full)
-
-
-def _model_name(arch: str) -> str:
-    return arch.split(":")[-1]
 
 
 def _check(model: Any, arch: str, num_classes: int) -> None:

@@ -22,28 +22,18 @@ def default_initializer() -> Any:
 class _Decomposed(keras.layers.Layer):  # type: ignore[name-defined]
     """theta = sigma + psi. Outside training, small elements of psi count as 0."""
 
-    def __init__(
-        self,
-        psi_factor: float = 0.2,
-        l1_thres: float = 0.0,
-        activation: Any = None,
-        sigma_initializer: Any = None,
-        **kw: Any,
-    ) -> None:
+    def __init__(self, l1_thres: float = 0.0, activation: Any = None, **kw: Any) -> None:
         super().__init__(**kw)
-        if psi_factor < 0 or l1_thres < 0:
-            raise ValueError(f"expected psi_factor and l1_thres of 0 or greater, received {psi_factor} and {l1_thres}")
-        self.psi_factor = float(psi_factor)
+        if l1_thres < 0:
+            raise ValueError(f"expected l1_thres of 0 or greater, received {l1_thres}")
         self.l1_thres = float(l1_thres)
         self.activation = keras.activations.get(activation)
-        self.sigma_initializer = keras.initializers.get(sigma_initializer or default_initializer())
 
     def _add_parts(self, shape: tuple[int, ...]) -> None:
         # In mixed precision, too, the two parts are added up in full: psi is small beside sigma.
         full: dict[str, Any] = {"shape": shape, "trainable": True, "experimental_autocast": False}
-        self.sigma = self.add_weight(name="sigma", initializer=self.sigma_initializer, **full)
+        self.sigma = self.add_weight(name="sigma", initializer=default_initializer(), **full)
         self.psi = self.add_weight(name="psi", initializer="zeros", **full)
-        self.psi.assign(self.psi_factor * self.sigma)
 
     def theta(self, training: bool) -> tf.Tensor:
         """The kernel in use."""
@@ -53,13 +43,8 @@ class _Decomposed(keras.layers.Layer):  # type: ignore[name-defined]
 
     def get_config(self) -> dict[str, Any]:
         """Arguments that make the same layer again."""
-        return {
-            **super().get_config(),
-            "psi_factor": self.psi_factor,
-            "l1_thres": self.l1_thres,
-            "activation": keras.activations.serialize(self.activation),
-            "sigma_initializer": keras.initializers.serialize(self.sigma_initializer),
-        }
+        activation = keras.activations.serialize(self.activation)
+        return {**super().get_config(), "l1_thres": self.l1_thres, "activation": activation}
 
 
 @keras.utils.register_keras_serializable("fedmatch_tf")

@@ -57,11 +57,6 @@ def annealed_cross_entropy(targets: tf.Tensor, probs: tf.Tensor, threshold: tf.T
     return -tf.reduce_sum(counted * tf.math.log(right)) / tf.maximum(tf.reduce_sum(counted), 1.0)
 
 
-def consistency_kl(weak: tf.Tensor, strong: tf.Tensor) -> tf.Tensor:
-    """Mean over the rows of KL(p(weak view) || p(strong view))."""
-    return inter_client_kl(weak[tf.newaxis], strong)
-
-
 def proximal(variables: Sequence[tf.Tensor], reference: Sequence[tf.Tensor]) -> tf.Tensor:
     """Half the sum of squared differences between the parameters and those that were received."""
     return 0.5 * tf.add_n([tf.reduce_sum(tf.square(variable - start)) for variable, start in zip(variables, reference)])

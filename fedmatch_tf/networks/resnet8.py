@@ -20,4 +20,4 @@ def resnet8(x: Any, num_classes: int, conv: Maker, dense: Maker) -> Any:
     return dense(num_classes)(tf.keras.layers.GlobalAveragePooling2D()(x))
 
 
-RESNET8 = NetworkEntry("resnet8", resnet8, smallest=8, gflop=0.39, place=3)
+ENTRY = NetworkEntry("resnet8", resnet8, smallest=8, gflop=0.39, place=3)

@@ -21,4 +21,4 @@ def resnet9(x: Any, num_classes: int, conv: Maker, dense: Maker) -> Any:
     return dense(num_classes)(tf.keras.layers.Flatten()(pool(4)(x)))
 
 
-RESNET9 = NetworkEntry("resnet9", resnet9, smallest=32, gflop=0.76, place=0)
+ENTRY = NetworkEntry("resnet9", resnet9, smallest=32, gflop=0.76, place=0)

@@ -22,4 +22,4 @@ def wrn28_2(x: Any, num_classes: int, conv: Maker, dense: Maker) -> Any:
     return dense(num_classes)(tf.keras.layers.GlobalAveragePooling2D()(normalised(x)))
 
 
-WRN28_2 = NetworkEntry("wrn28_2", wrn28_2, smallest=8, gflop=0.42, place=2)
+ENTRY = NetworkEntry("wrn28_2", wrn28_2, smallest=8, gflop=0.42, place=2)

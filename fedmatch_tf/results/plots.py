@@ -12,9 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from fedmatch_tf.base.drawing import COLOURS, WIDTH, curve, finish, numbered, plain
-from fedmatch_tf.base.typed import fields
 from fedmatch_tf.config.models import algorithm_of, learner_of
-from fedmatch_tf.federation.records import Losses
+from fedmatch_tf.federation.tasks import Losses
 from fedmatch_tf.results import style
 from fedmatch_tf.results.confusions import counts_by_class, read_confusion
 from fedmatch_tf.results.names import file_name
@@ -233,7 +232,7 @@ def _by_part(axes: Axes, group: Group, name: str, parts: Sequence[str], factor: 
 
 def _train_loss(group: Group) -> Figure:
     figure, axes = new(f"Training loss by term, {group.label}")
-    _by_part(axes, group, "train_loss", [field.name for field in fields(Losses)])
+    _by_part(axes, group, "train_loss", Losses._fields)
     axes.set_yscale("log")  # the terms differ by powers of ten
     finish(axes, "round", "loss")
     return figure

@@ -22,7 +22,7 @@ from fedmatch_tf.base.program import program
 from fedmatch_tf.config import Config, ConfigError
 from fedmatch_tf.config.resume import continued, recorded_config
 from fedmatch_tf.federation.records import RoundRecord
-from fedmatch_tf.federation.store import Store
+from fedmatch_tf.federation.server import Store
 from fedmatch_tf.runs import checkpoint
 from fedmatch_tf.runs.checkpoint import CLIENTS, Checkpoint
 from fedmatch_tf.runs.original_logs import OriginalLogs

@@ -15,7 +15,7 @@ import numpy as np
 from fedmatch_tf.base import untrusted
 from fedmatch_tf.base.atomic import read_large, replacing, write_large
 from fedmatch_tf.base.errors import DataError
-from fedmatch_tf.federation.store import Held
+from fedmatch_tf.federation.server import Held
 from fedmatch_tf.learners.schedule import Plateau
 from fedmatch_tf.networks.params import Params
 

@@ -7,7 +7,7 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from fedmatch_tf.base import temporary
 from fedmatch_tf.base.quiet import no_stderr
 from fedmatch_tf.config import Config, ConfigError
 from fedmatch_tf.workers import own_code
-from fedmatch_tf.workers.environment import worker_variables
+from fedmatch_tf.workers.environment import variables, worker_variables
 
 _PARENT = "/tmp"  # of folders on every node: Ray's sockets need a short path
 _ANSWER = 5.0  # seconds for a cluster to take a connection
@@ -46,7 +46,8 @@ def connected(config: Config) -> Iterator[str]:
             stack.callback(ray.shutdown)
         else:
             folder = stack.enter_context(temporary.new_folder(name, _PARENT))
-            stack.enter_context(_visible(sorted(set(config.gpu)) if config.gpu else None))
+            gpus = [worker_variables(gpu, os.environ)["CUDA_VISIBLE_DEVICES"] for gpu in sorted(set(config.gpu or ()))]
+            stack.enter_context(variables({"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}))
             stack.callback(ray.shutdown)
             _start(config, folder, how)
         yield folder
@@ -106,22 +107,6 @@ def _start(config: Config, folder: str, how: Mapping[str, Any]) -> None:
             _temp_dir=folder,
             **how,
         )
-
-
-@contextmanager
-def _visible(gpus: Sequence[int] | None) -> Iterator[None]:
-    """The GPUs that a cluster of this machine has."""
-    before = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if gpus is not None:
-        seen = [worker_variables(gpu, os.environ)["CUDA_VISIBLE_DEVICES"] for gpu in gpus]
-        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(seen)
-    try:
-        yield
-    finally:
-        if before is not None:
-            os.environ["CUDA_VISIBLE_DEVICES"] = before
-        elif gpus is not None:
-            os.environ.pop("CUDA_VISIBLE_DEVICES")
 
 
 def _check_answers(address: str) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +29,21 @@ def worker_variables(gpu: int | None, given: Mapping[str, str]) -> dict[str, str
         "CUDA_VISIBLE_DEVICES": visible[gpu] if gpu < len(visible) else str(gpu),
         "TF_DETERMINISTIC_OPS": given.get("TF_DETERMINISTIC_OPS", "1"),  # the same result every time
     }
+
+
+@contextmanager
+def variables(given: Mapping[str, str]) -> Iterator[None]:
+    """The environment of this process has these meanwhile."""
+    before = {name: os.environ.get(name) for name in given}
+    os.environ.update(given)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 class Gpu(NamedTuple):

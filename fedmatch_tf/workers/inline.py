@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from types import MappingProxyType
 from typing import Any
 
+from fedmatch_tf.workers.environment import variables
 from fedmatch_tf.workers.failure import Failure
 
 
@@ -19,24 +20,16 @@ class InlineBackend:
 
     def __init__(self, make_worker: Callable[[], Any], environment: Mapping[str, str] = MappingProxyType({})) -> None:
         self._make_worker, self._environment = make_worker, environment
-        self._before: dict[str, str | None] = {}
 
     def __enter__(self) -> InlineBackend:
-        self._before = {name: os.environ.get(name) for name in self._environment}
-        os.environ.update(self._environment)
-        try:
+        with ExitStack() as stack:
+            stack.enter_context(variables(self._environment))
             self._worker = self._make_worker()
-        except BaseException:
-            self.__exit__()
-            raise
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *_: Any) -> None:
-        for name, value in self._before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        self._stack.close()
 
     def map(self, tasks: Iterable[Any]) -> Iterator[Any]:
         """The results, each as soon as it is there. An exception says which task it came from."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from fedmatch_tf.federation.tasks import TrainingError
@@ -26,22 +27,23 @@ class Done(NamedTuple):
     result: Any
 
 
+@dataclass(eq=False)
 class Job:
     """A task on its way to a result."""
 
-    def __init__(self, task: Any) -> None:
-        self.task, self.tries = task, 0
+    task: Any
+    tries: int = 0
 
 
+@dataclass(eq=False)
 class Slot:
     """A worker's place, and what the worker that is in it now is doing."""
 
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.ready = False
-        self.job: Job | None = None
-        self.deadline = 0.0
-        self.failed_starts = 0
+    number: int
+    ready: bool = False
+    job: Job | None = None
+    deadline: float = 0.0
+    failed_starts: int = 0
 
     @property
     def idle(self) -> bool:
@@ -58,12 +60,14 @@ class Pool(ABC, Generic[S]):
 
     Args:
         slots: one for each worker.
+        packer: `pack(task)` makes what a worker is given, `drop(packed)` says that nobody will be given it, `forget()`
+            lets go of what was kept from one task to the next.
         tries: how often a task, or a worker's start, is tried.
         note: is told of every fault.
     """
 
-    def __init__(self, slots: Sequence[S], tries: int, note: Callable[[str], None]) -> None:
-        self._slots, self._tries, self._note = slots, tries, note
+    def __init__(self, slots: Sequence[S], packer: Any, tries: int, note: Callable[[str], None]) -> None:
+        self._slots, self._packer, self._tries, self._note = slots, packer, tries, note
 
     def map(self, tasks: Iterable[Any]) -> Iterator[Any]:
         """The results, each as soon as it is there."""
@@ -94,8 +98,8 @@ class Pool(ABC, Generic[S]):
                     self._stop(slot)
                     slot.job = None
             if packed is not None:
-                self._drop(packed[1])
-            self._forget()
+                self._packer.drop(packed[1])
+            self._packer.forget()
 
     def _pack_next(self, again: deque[Job], source: Iterator[Any]) -> tuple[Job, Any] | None:
         """The next job, ready to be given, one that has failed before the new ones; None if there is none now."""
@@ -108,7 +112,7 @@ class Pool(ABC, Generic[S]):
             if task is None or task is _NO_MORE:
                 return None
             job = Job(task)
-        return job, self._pack(job.task)
+        return job, self._packer.pack(job.task)
 
     def _replace(self, slot: S, failure: Failure) -> list[Job]:
         """Ends the worker, and says which job is to run again; raises if there is no sense in that."""
@@ -135,10 +139,6 @@ class Pool(ABC, Generic[S]):
         return [job] if job else []
 
     @abstractmethod
-    def _pack(self, task: Any) -> Any:
-        """The task as it is given to a worker."""
-
-    @abstractmethod
     def _give(self, slot: S, packed: Any) -> bool:
         """Whether the worker could be given it; if it has died meanwhile, its answer will say that."""
 
@@ -149,10 +149,3 @@ class Pool(ABC, Generic[S]):
     @abstractmethod
     def _stop(self, slot: S) -> None:
         """Ends the slot's worker, whatever it is doing; another takes its place when it is needed."""
-
-    def _drop(self, packed: Any) -> None:
-        """Nobody will be given this."""
-
-    @abstractmethod
-    def _forget(self) -> None:
-        """Lets go of what was kept from one task to the next: these tasks are done."""

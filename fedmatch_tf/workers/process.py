@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from multiprocessing import connection, resource_tracker
 from typing import Any
 
@@ -31,14 +32,13 @@ _GRACE = 10.0  # seconds that a process which is ending may take for it
 _SPAWN = multiprocessing.get_context("spawn")
 
 
+@dataclass(eq=False)
 class _Slot(Slot):
     """A place with a process in it."""
 
-    def __init__(self, number: int, environment: Mapping[str, str]) -> None:
-        super().__init__(number)
-        self.environment = environment
-        self.process: Any = None
-        self.connection: Any = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    process: Any = None
+    connection: Any = None
 
 
 class ProcessBackend(Pool[_Slot]):
@@ -60,9 +60,9 @@ class ProcessBackend(Pool[_Slot]):
         tries: int,
         note: Callable[[str], None],
     ) -> None:
-        super().__init__([_Slot(number, given) for number, given in enumerate(environments)], tries, note)
-        self._make_worker, self._timeout = make_worker, timeout
-        self._packer, self._receiver = sharing.Packer(), sharing.Receiver()
+        slots = [_Slot(number, environment=given) for number, given in enumerate(environments)]
+        super().__init__(slots, sharing.Packer(), tries, note)
+        self._make_worker, self._timeout, self._receiver = make_worker, timeout, sharing.Receiver()
         self._temporary, self._stack = "", ExitStack()
 
     def __enter__(self) -> ProcessBackend:
@@ -148,15 +148,6 @@ class ProcessBackend(Pool[_Slot]):
         if slot.connection is not None:
             slot.connection.close()
         slot.process, slot.connection, slot.ready = None, None, False
-
-    def _pack(self, task: Any) -> list[sharing.Part]:
-        return self._packer.pack(task)
-
-    def _drop(self, packed: list[sharing.Part]) -> None:
-        self._packer.drop(packed)
-
-    def _forget(self) -> None:
-        self._packer.forget()
 
 
 def _allow_descriptors() -> None:

@@ -1,8 +1,8 @@
 """Tasks in actors of a Ray cluster (cluster.py).
 
-Ray places the actors, one for each GPU or so many CPUs; it starts a dead one again, on another node if its own is lost;
-and it carries the weights: an array that several tasks need is stored once and reaches a node once. A task whose actor
-died is not left to wait for that actor's return, for which there may be no room: whoever is idle takes it (pool.py).
+Ray places the actors, one for each GPU or so many CPUs, where there is room; and it carries the weights: an array that
+several tasks need is stored once and reaches a node once. Another actor takes the place of one that died, and the task
+is not left to wait for that, as there may be no room: whoever is idle takes it (pool.py).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -64,12 +64,12 @@ class RayBackend(Pool["_Slot"]):
     """
 
     def __init__(self, config: Config, worker: MakeWorker, note: Callable[[str], None]) -> None:
-        super().__init__([_Slot(number) for number in range(config.workers or 1)], config.task_tries, note)
+        super().__init__([_Slot(number) for number in range(config.workers or 1)], _Packer(), config.task_tries, note)
         self._config, self._worker = config, worker
-        self._stored = sharing.Recent(lambda buffer: ray.put(np.frombuffer(buffer.raw(), np.uint8)))
         self._connection = ExitStack()
         self._folder = ""  # on every node
         self._cut_off = False
+        self._actors: Any = None  # makes an actor
         self._make: Callable[[], Any] | None = None  # holds what is shipped
         self._no_room_since: float | None = None
 
@@ -79,11 +79,11 @@ class RayBackend(Pool["_Slot"]):
             on_gpus = bool(ray.cluster_resources().get("GPU"))
             threads, sharing_gpu = self._config.threads_per_worker or 1, cluster.workers_per_gpu(self._config)
             needs = {"num_cpus": 0, "num_gpus": 1 / sharing_gpu} if on_gpus else {"num_cpus": threads}
-            actors = ray.remote(_Actor).options(max_restarts=-1, **needs)
+            self._actors = ray.remote(_Actor).options(**needs)
+            self._variables = _variables(on_gpus, os.environ)
             self._make = self._make_worker()
             for slot in self._slots:
-                slot.actor = actors.remote(_variables(on_gpus, os.environ), self._folder)
-                self._greet(slot)
+                self._start(slot)
             if self._config.ray_address:
                 gpu = "a GPU" if sharing_gpu == 1 else f"1/{sharing_gpu} of a GPU"
                 each = gpu if on_gpus else f"{threads} CPU{'s' if threads > 1 else ''}"
@@ -121,17 +121,14 @@ class RayBackend(Pool["_Slot"]):
         partitions = open_partitions(Path(config.dataset_path), config.task)
         given = [Path(path) for path in (config.init_weights, config.probe_image) if path]
         paths = [*partitions.folder.glob("*.npy"), *given]
-        shipped = _Shipped({str(path): ray.put(untrusted.read_bytes(path)) for path in paths})
+        shipped = partial(_read_shipped, {str(path): ray.put(untrusted.read_bytes(path)) for path in paths})
         return partial(self._worker, config, partitions=replace(partitions, read=shipped))
 
-    def _greet(self, slot: _Slot) -> None:
-        """Asks for an answer as soon as the actor has a place, however often Ray must find it another one."""
-        slot.call, slot.step = slot.actor.hello.options(max_task_retries=-1).remote(), "hello"
+    def _start(self, slot: _Slot) -> None:
+        """A new actor, asked for an answer as soon as it has a place, however long that takes."""
+        slot.actor = self._actors.remote(self._variables, self._folder)
+        slot.call, slot.step = slot.actor.hello.remote(), "hello"
         slot.ready, slot.deadline = False, float("inf")
-
-    def _pack(self, task: Any) -> tuple[bytes, list[Any]]:
-        body, arrays = sharing.split(task)
-        return body, [self._stored.get(array) for array in arrays]
 
     def _give(self, slot: _Slot, packed: tuple[bytes, list[Any]]) -> bool:
         body, arrays = packed
@@ -177,38 +174,42 @@ class RayBackend(Pool["_Slot"]):
             return Failure.of(error)
         if slot.step != "hello":
             return answer  # type: ignore[no-any-return]
-        if answer == slot.killed:  # not dead yet
-            time.sleep(0.05)
-            self._greet(slot)
-            return None
         if slot.lost:
             self._note(f"Worker {slot.number} has a place again")
-        slot.process, slot.lost = answer, False
+            slot.lost = False
         slot.call, slot.step = slot.actor.start.remote(self._make), "start"
         slot.deadline = time.monotonic() + self._config.task_timeout
         return None
 
     def _stop(self, slot: _Slot) -> None:
-        """Ray starts the actor again, in another process."""
-        if not slot.lost:
-            slot.killed = slot.process
-            ray.kill(slot.actor, no_restart=False)
-        self._greet(slot)
-
-    def _forget(self) -> None:
-        self._stored.forget()
+        ray.kill(slot.actor)
+        self._start(slot)
 
 
+class _Packer:
+    """Tasks for actors; an array that several of them need is put into Ray's store once."""
+
+    def __init__(self) -> None:
+        self._stored = sharing.Recent(lambda buffer: ray.put(np.frombuffer(buffer.raw(), np.uint8)))
+        self.forget = self._stored.forget
+
+    def pack(self, task: Any) -> tuple[bytes, list[Any]]:
+        """The task without its large arrays, and Ray's references to those."""
+        body, arrays = sharing.split(task)
+        return body, [self._stored.get(array) for array in arrays]
+
+    def drop(self, packed: tuple[bytes, list[Any]]) -> None:
+        """Nothing to do: Ray lets go of what nobody refers to."""
+
+
+@dataclass(eq=False)
 class _Slot(Slot):
-    """A place with an actor in it, whose process may change."""
+    """A place with an actor in it."""
 
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.actor: Any = None
-        self.call: Any = None  # what it is asked for
-        self.step = ""  # hello, start or run
-        self.process = self.killed = ""  # the one that answered last; the one that was killed last
-        self.lost = False  # whether Ray knows that the process is dead
+    actor: Any = None
+    call: Any = None  # what it is asked for
+    step: str = ""  # hello, start or run
+    lost: bool = False  # whether the actor before has died
 
 
 class _Actor:
@@ -219,40 +220,31 @@ class _Actor:
         temporary.hold(Path(folder))
         temporary.sweep(Path(folder).parent)
         tempfile.tempdir = folder  # for TensorFlow, which leaves files when it is killed
-        self._worker: Any = None
 
-    def hello(self) -> str:
-        """What tells this process from others."""
-        return f"{ray.get_runtime_context().get_node_id()} {os.getpid()}"
+    def hello(self) -> None:
+        """It has a place."""
 
     def start(self, make_worker: Callable[[], Any]) -> Ready | Failure:
-        """Makes the worker, unless it is there: a process that could not be reached for a while has it."""
+        """Makes the worker."""
         try:
-            self._worker = self._worker or make_worker()
+            self._worker = make_worker()
         except Exception as error:
             return Failure.of(error)
         return Ready()
 
     def run(self, body: bytes, *arrays: np.ndarray) -> Done | Failure:
         """The task's result."""
-        if self._worker is None:
-            return Failure("WorkerDied", "died between two tasks", "")  # and this is the process that took its place
         try:
             return Done(self._worker.run(pickle.loads(body, buffers=arrays)))
         except Exception as error:
             return Failure.of(error)
 
 
-class _Shipped:
-    """Reads files of the machine that gave the command: from the object store, which brings each to a node once."""
-
-    def __init__(self, stored: Mapping[str, Any]) -> None:
-        self._stored = stored
-
-    def __call__(self, path: Path) -> bytes:
-        if str(path) not in self._stored:
-            raise FileNotFoundError(2, "it was not there when the run began", str(path))
-        return ray.get(self._stored[str(path)])  # type: ignore[no-any-return]
+def _read_shipped(stored: Mapping[str, Any], path: Path) -> bytes:
+    """A file of the machine that gave the command: from the object store, which brings it to a node once."""
+    if str(path) not in stored:
+        raise FileNotFoundError(2, "it was not there when the run began", str(path))
+    return ray.get(stored[str(path)])  # type: ignore[no-any-return]
 
 
 def _make_with_shared_data(worker: MakeWorker, config: Config, expected: str) -> Any:

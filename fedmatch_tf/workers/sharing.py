@@ -161,7 +161,7 @@ class Packer:
         """Memory with this content: the smallest free one that has room, if it is not much too large."""
         size = len(content)
         fitting = [memory for memory in self._memories if size <= memory.size <= 2 * size + _SMALL]
-        found = next((memory for memory in sorted(fitting, key=_size) if memory.is_free()), None)
+        found = next((memory for memory in sorted(fitting, key=lambda memory: memory.size) if memory.is_free()), None)
         if found is None:
             found = _Memory(max(size, _SMALL))
             self._memories.append(found)
@@ -175,10 +175,6 @@ class Packer:
 
 
 _SMALL = 2**16  # bytes; memory is never smaller
-
-
-def _size(memory: _Memory) -> int:
-    return memory.size
 
 
 _PART = struct.Struct("<QH")  # how many bytes, and which mark

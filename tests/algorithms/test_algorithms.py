@@ -31,12 +31,7 @@ def folded(config: Config, state: ServerState, updates: Sequence[Update], train:
     """The state after a round that ends with these."""
     plateau = schedule.start(0.1, 1)
     trained = [
-        (
-            update,
-            ClientResult(
-                update.client, None, None, update.num_examples, Cost(), Cost(), plateau, 0.1, {}, embedding=vector(1, 2)
-            ),
-        )
+        (update, ClientResult(update.client, None, None, 1, Cost(), Cost(), plateau, 0.1, embedding=vector(1, 2)))
         for update in updates
     ]
     planned = [update.num_examples for update in updates]

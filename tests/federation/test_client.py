@@ -16,21 +16,22 @@ from fedmatch_tf.data.files import Examples
 from fedmatch_tf.data.loader import ClientData, EvalData
 from fedmatch_tf.federation.client import Client
 from fedmatch_tf.federation.evaluation import Evaluation
-from fedmatch_tf.federation.server_epoch import train_epoch
-from fedmatch_tf.federation.tasks import ClientTask, ServerTask
-from fedmatch_tf.learners.batches import ClientRound, Minibatches, minibatches
+from fedmatch_tf.federation.steps import train_epoch
+from fedmatch_tf.federation.tasks import ClientTask, Losses, ServerTask
+from fedmatch_tf.learners.batches import ClientRound, Minibatches
 from fedmatch_tf.learners.fedmatch import FedMatch
-from fedmatch_tf.learners.learner import Terms
+from fedmatch_tf.learners.learner import Learner, Terms
 from fedmatch_tf.learners.schedule import Plateau
 from fedmatch_tf.networks import build as networks
 from fedmatch_tf.networks.params import Params
 from tests.small_network import LABELS, Bench, X, Y
 
 
-class Recorder:
+class Recorder(Learner):
     """A learner that notes what it is given and moves the model to known places."""
 
     def __init__(self, bench: Any) -> None:
+        super().__init__(bench.config, bench.model, augment.identity)
         self.bench = bench
 
     def begin_round(self) -> None:
@@ -38,7 +39,7 @@ class Recorder:
 
     def batches(self, given: ClientRound) -> Minibatches:
         self.given = given
-        return minibatches(self.bench.config, given)
+        return super().batches(given)
 
     def client_steps(self, batch: Any) -> list[Any]:
         def to(params: Params) -> Terms:
@@ -46,9 +47,6 @@ class Recorder:
             return Terms({"total": tf.constant(1.0)})
 
         return [lambda: to(self.bench.good), lambda: to(self.bench.bad)]
-
-    def server_step(self, *_: Any) -> Terms:
-        raise NotImplementedError
 
 
 def test_a_clients_round_counts_examples_and_measures_labelled_accuracy_around_the_last_step_of_a_batch() -> None:
@@ -67,9 +65,9 @@ def test_a_clients_round_counts_examples_and_measures_labelled_accuracy_around_t
 
     bench.good, bench.bad = sure_of(2), sure_of(1)
     twos = Examples(X[:6], np.eye(4, dtype=np.float32)[[2] * 6])
-    learner = Recorder(bench)
     config = replace(bench.config, num_rounds=4, num_epochs_client=2, model="fedavg-uda", batch_size_client=3)
     bench.config = config
+    learner = Recorder(bench)
     evaluation = Evaluation(config, bench.evaluator, EvalData(twos, twos))
     probe = np.zeros((1, 24, 24, 3), np.float32)
     client = Client(config, make_algorithm(config), bench.model, learner, evaluation, probe)
@@ -78,7 +76,7 @@ def test_a_clients_round_counts_examples_and_measures_labelled_accuracy_around_t
     result = client.update(task, data, labeled_acc_on=twos)
     assert (result.client, result.num_examples, result.num_unlabeled) == (0, 16, 20)
     assert result.embedding is None, "FedAvg has no use for it"
-    assert result.losses == {"total": 2.0}  # of a batch, whose steps have 1 each
+    assert result.losses == Losses(2.0)  # of a batch, whose steps have 1 each
     # Four batches of two steps: to a model that is always right, then with unlabelled images to one that never is.
     assert result.labeled_acc == (1.0, 0.0, (1.0, 0.0) * 4)
     np.testing.assert_array_equal(learner.begun, bench.before.sigma)
@@ -148,12 +146,13 @@ def test_every_term_reaches_the_result_as_a_mean_over_the_batches(scenario: str)
     }
     if scenario == "lc":
         expected["supervised"] = 10 * (log_loss(probs[:3], LABELS[:3]) + log_loss(probs[3:6], LABELS[3:6])) / 2
-    assert result.losses == pytest.approx({**expected, "total": sum(expected.values())}, rel=1e-4)
+    received = {name: value for name, value in result.losses._asdict().items() if value is not None}
+    assert received == pytest.approx({**expected, "total": sum(expected.values())}, rel=1e-4)
     assert (result.num_unlabeled, result.confident_rows) == (20, 8)
     assert result.num_correct == 2 * (votes == LABELS[order[:4]]).sum()
     alone = client.update(ClientTask(1, 0, 0, full_broadcast(bench.before), Plateau(0.25, 9.0, 3), lr=0.0), data)
-    assert alone.losses["inter_client"] is None, "without helpers"
+    assert alone.losses.inter_client is None, "without helpers"
     # The server's epoch, in batches of 4 and 2.
     epoch = train_epoch(config, bench.model, learner, labeled, ServerTask(1, 0, bench.before, lr=0.0))
     supervised = 10 * (log_loss(probs[:4], LABELS[:4]) + log_loss(probs[4:6], LABELS[4:6])) / 2
-    assert epoch.losses == pytest.approx({"supervised": supervised, "total": supervised}, rel=1e-4)
+    assert epoch.losses == pytest.approx(Losses(total=supervised, supervised=supervised), rel=1e-4)

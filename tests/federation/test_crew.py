@@ -10,7 +10,8 @@ import numpy as np
 
 from fedmatch_tf.algorithms.wire import Cost, full_broadcast
 from fedmatch_tf.config import make_config
-from fedmatch_tf.federation.crew import Crew, ToScore
+from fedmatch_tf.federation.crew import Crew
+from fedmatch_tf.federation.scoring import eval_tasks
 from fedmatch_tf.federation.tasks import (
     GLOBAL,
     SERVER,
@@ -18,6 +19,7 @@ from fedmatch_tf.federation.tasks import (
     ClientTask,
     EvalResult,
     EvalTask,
+    Losses,
     ServerResult,
     ServerTask,
     client_model,
@@ -40,7 +42,7 @@ class Backend:
             self.tasks.append(task)
             if isinstance(task, ServerTask):
                 params = Params(task.params.sigma + 10 * task.round_num + task.epoch, task.params.psi)
-                yield ServerResult(params, {"total": 1.0})
+                yield ServerResult(params, Losses(1.0))
             elif isinstance(task, EvalTask):
                 yield EvalResult(task.model, task.split, task.part, task.num_parts, (10,), (1.0,), (5,))
             else:
@@ -54,7 +56,6 @@ class Backend:
                     c2s=Cost(),
                     plateau=task.plateau,
                     lr=task.lr,
-                    losses={},
                     scored=(scored,) if task.score else (),
                     theta=None if task.score else PARAMS.sigma,
                 )
@@ -67,7 +68,7 @@ def epoch(round_num: int, number: int = 0) -> ServerTask:
 def test_an_epoch_that_ran_beside_scores_is_not_run_again() -> None:
     backend = Backend()
     crew = Crew(CONFIG, backend)
-    crew.score(0, [ToScore(GLOBAL, PARAMS.sigma, ("test",))], beside=epoch(1))
+    crew.score(eval_tasks(CONFIG, 0, GLOBAL, PARAMS.sigma, ("test",)), beside=epoch(1))
     assert isinstance(backend.tasks[0], ServerTask), "first, as it takes longest"
     num_tasks = len(backend.tasks)
     assert crew.train_server(epoch(1)).params.sigma.tolist() == [11, 11]
@@ -78,7 +79,7 @@ def test_an_epoch_that_ran_beside_scores_is_not_run_again() -> None:
 
 def test_an_epoch_of_another_round_is_not_taken_for_it() -> None:
     crew = Crew(CONFIG, Backend())
-    crew.score(0, [], beside=epoch(1))
+    crew.score([], beside=epoch(1))
     assert crew.train_server(epoch(2)).params.sigma.tolist() == [21, 21]
     assert crew.train_server(epoch(1)).params.sigma.tolist() == [11, 11]
 
@@ -110,7 +111,7 @@ def test_results_come_in_the_order_of_the_tasks_and_few_clients_are_ahead_of_one
     tasks = [ClientTask(0, client, 0, full_broadcast(PARAMS), Plateau(0.1, 9.0, 1), 0.1) for client in clients]
     assert [update.client for update, _ in crew.train_clients(0, tasks)] == clients
     assert backend.at_once == [4, 4, 3]  # two for each worker
-    scores = crew.score(0, [])
+    scores = crew.score([])
     assert set(scores) == {(client_model(client), "valid") for client in clients}
 
 
@@ -124,9 +125,9 @@ def test_the_next_scores_are_those_asked_for_and_those_of_the_clients_trained_si
         assert (result.theta, result.sigma, result.psi) == (None, None, None), "large, and nobody needs it any more"
     # What client 1 did not train did not come back: it is as it was sent.
     assert [update.params.sigma.tolist() for update, _ in results] == [[2, 2], [2, 2], [1, 1]]
-    scores = crew.score(0, [ToScore(GLOBAL, PARAMS.sigma, ("test",))])
+    scores = crew.score(eval_tasks(CONFIG, 0, GLOBAL, PARAMS.sigma, ("test",)))
     # Three clients on two workers: the first to train, client 2, leaves its score (a loss of 1) to whoever is idle.
     losses = {key: score.loss for key, score in scores.items()}
     clients = {(client_model(client), "valid"): loss for client, loss in ((0, 2.0), (1, 2.0), (2, 1.0))}
     assert losses == {**clients, (GLOBAL, "test"): 1.0}
-    assert set(crew.score(1, [ToScore(SERVER, PARAMS.sigma, ("valid",))])) == {(SERVER, "valid")}
+    assert set(crew.score(eval_tasks(CONFIG, 1, SERVER, PARAMS.sigma, ("valid",)))) == {(SERVER, "valid")}

@@ -30,14 +30,6 @@ def test_fewer_known_clients_give_fewer_helpers() -> None:
     assert choose_helpers([3], known, 0).get(3, ()) == ()
 
 
-def test_a_client_is_never_its_own_helper_even_among_equals() -> None:
-    same = {client: np.full(3, 1 / 3, np.float32) for client in range(6)}
-    for client in same:
-        chosen = choose_helpers([client], same, 2).get(client, ())
-        assert len(chosen) == 2
-        assert client not in chosen
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(2, 60), st.integers(1, 4), st.sampled_from([2, 1000]))
 def test_helpers_are_those_of_a_search_by_hand_among_equals_too(seed: int, size: int, count: int, levels: int) -> None:

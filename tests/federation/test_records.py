@@ -10,7 +10,7 @@ import pytest
 from fedmatch_tf.algorithms.wire import Cost
 from fedmatch_tf.federation.records import FIGURES, norms, round_record, scalars
 from fedmatch_tf.federation.scoring import Scores
-from fedmatch_tf.federation.tasks import GLOBAL, SERVER, ClientResult, Score, client_model
+from fedmatch_tf.federation.tasks import GLOBAL, SERVER, ClientResult, Losses, Score, client_model
 from fedmatch_tf.learners import schedule
 from fedmatch_tf.networks.params import Params
 from tests.conftest import ROOT
@@ -21,7 +21,7 @@ def params(sigma: list[float], psi: list[float] | None = None) -> Params:
     return Params(np.array(sigma, np.float32), None if psi is None else np.array(psi, np.float32))
 
 
-def result(client: int, losses: dict[str, Any], num_bytes: int) -> ClientResult:
+def result(client: int, losses: Losses, num_bytes: int) -> ClientResult:
     costs = Cost(1.0, 1.0, 0.5, 8), Cost(0.5, 0.25, 0.0, num_bytes)
     return ClientResult(client, None, None, 10, *costs, schedule.start(0.1, 5), 0.5, losses, 4, 2, 1)
 
@@ -29,15 +29,15 @@ def result(client: int, losses: dict[str, Any], num_bytes: int) -> ClientResult:
 SCORES: Scores = {(GLOBAL, "test"): Score(2.0, 0.25), (client_model(0), "valid"): Score(1.5, 0.5)}
 
 
-def recorded(losses: list[dict[str, Any]], server: dict[str, float] | None = None) -> Any:
+def recorded(losses: list[Losses], server: Losses | None = None) -> Any:
     results = [result(client, each, 4 * client) for client, each in enumerate(losses)]
     scores: Scores = {**SCORES, (SERVER, "test"): Score(1.0, 0.75)}
-    return round_record(0, 0, results, {}, scores, 1.0, server_losses=server or {})
+    return round_record(0, 0, results, {}, scores, 1.0, server_losses=server)
 
 
 def test_a_rounds_losses_are_means_over_its_clients_term_by_term() -> None:
-    without_helpers = {"total": 7.0, "supervised": 4.0, "pseudo": 3.0}
-    with_helpers = {"total": 6.0, "supervised": 2.0, "pseudo": 1.0, "inter_client": 3.0, "l1": None}
+    without_helpers = Losses(7.0, supervised=4.0, pseudo=3.0)
+    with_helpers = Losses(6.0, supervised=2.0, pseudo=1.0, inter_client=3.0)
     found = recorded([without_helpers, with_helpers]).line()["train_loss"]
     assert found["total"] == 6.5
     assert (found["supervised"], found["pseudo"], found["inter_client"]) == (3.0, 2.0, 1.5)
@@ -46,15 +46,15 @@ def test_a_rounds_losses_are_means_over_its_clients_term_by_term() -> None:
 
 
 def test_a_client_that_took_no_step_has_no_loss() -> None:
-    found = recorded([{}, {"total": 3.0, "pseudo": 3.0}])
+    found = recorded([Losses(), Losses(3.0, pseudo=3.0)])
     assert (found.train_loss.total, found.train_loss.pseudo) == (3.0, 3.0)
     assert [client.scores.train_loss for client in found.actors.clients] == [None, 3.0]
-    assert set(recorded([{}, {}]).train_loss) == {None}
+    assert set(recorded([Losses(), Losses()]).train_loss) == {None}
 
 
 def test_the_servers_own_losses_come_on_top() -> None:
-    server, clients = {"total": 2.0, "supervised": 2.0}, [{"total": 1.0, "pseudo": 1.0}, {"total": 3.0, "pseudo": 3.0}]
-    found = recorded(clients, server)
+    clients = [Losses(1.0, pseudo=1.0), Losses(3.0, pseudo=3.0)]
+    found = recorded(clients, Losses(2.0, supervised=2.0))
     assert (found.train_loss.total, found.train_loss.supervised, found.train_loss.pseudo) == (4.0, 2.0, 2.0)
     assert found.actors.server._asdict() == {
         "train_loss": 2.0,
@@ -66,7 +66,7 @@ def test_the_servers_own_losses_come_on_top() -> None:
 
 
 def test_costs_are_means_and_what_was_lost_cost_nothing_to_send_back() -> None:
-    results = [result(0, {}, 8), result(1, {}, 16)]
+    results = [result(0, Losses(), 8), result(1, Losses(), 16)]
     found = round_record(0, 0, results, {0: [1]}, SCORES, 1.23456, dropped=(1,))
     assert (found.s2c.sum, found.s2c.helpers, found.s2c.bytes) == (2.5, 0.5, 8)
     assert (found.c2s.sum, found.c2s.sigma, found.c2s.bytes) == (0.375, 0.25, 4)

@@ -78,7 +78,7 @@ def test_a_round_whose_updates_are_all_lost_changes_nothing_but_the_count(model:
     start = server.initial_state(config, Params(np.array([1, 2], np.float32), np.array([3, 4], np.float32)))
     start = start._replace(embeddings={7: np.array([0.5, 0.5], np.float32)})
     one = np.ones(2, np.float32)
-    result = ClientResult(2, None, None, 1, Cost(), Cost(), schedule.start(0.1, 5), 0.1, {}, embedding=one)
+    result = ClientResult(2, None, None, 1, Cost(), Cost(), schedule.start(0.1, 5), 0.1, embedding=one)
     trained, store = [(Update(2, Params(one, one), 1), result)], MemoryStore()
     after, _ = server.fold(make_algorithm(config), start, store, trained, [], {2}, lambda state: state)
     store.end_round({})

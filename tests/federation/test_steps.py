@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from fedmatch_tf.federation.steps import check_result, count_labels, losses_of, mean_losses
-from fedmatch_tf.federation.tasks import TrainingError
+from fedmatch_tf.federation.steps import checked, count_labels, losses_of, mean_losses
+from fedmatch_tf.federation.tasks import Losses, TrainingError
 from fedmatch_tf.learners.learner import ABSENT, Terms
 from fedmatch_tf.networks.params import Params
 
@@ -27,11 +25,10 @@ def test_a_loss_that_is_not_a_number_is_named_by_place() -> None:
         losses_of([terms(total=float("inf"))], 1, "here")
 
 
-@pytest.mark.parametrize("psi", [None, [0.0, float("nan")]])
-def test_weights_that_are_not_numbers_are_refused(psi: Any) -> None:
-    sigma = np.array([1, float("inf") if psi is None else 0], np.float32)
+@pytest.mark.parametrize("params", [Params(np.array([1, np.inf])), Params(np.zeros(2), np.array([0, np.nan]))])
+def test_weights_that_are_not_numbers_are_refused(params: Params) -> None:
     with pytest.raises(TrainingError, match="expected finite weights, received NaN or infinity in here"):
-        check_result(Params(sigma, psi and np.array(psi, np.float32)), "here")
+        checked(params, "here")
 
 
 def test_terms_are_means_over_batches_in_which_what_did_not_occur_counts_as_nothing() -> None:
@@ -42,10 +39,9 @@ def test_terms_are_means_over_batches_in_which_what_did_not_occur_counts_as_noth
         terms(supervised=1.0, total=1.0),
         terms([True], [0], inter_client=ABSENT, pseudo=0.25, l2=0.25, total=0.5),
     ]
-    expected = {"supervised": 2.0, "inter_client": None, "pseudo": 0.125, "l2": 0.375, "total": 2.5}
-    assert losses_of(steps, 2, "here") == expected
-    assert losses_of([], 0, "here") == {}
-    assert mean_losses([{"total": 1.0, "l2": None}, {"total": 3.0, "l2": None}], 2) == {"total": 2.0, "l2": None}
+    assert losses_of(steps, 2, "here") == Losses(supervised=2.0, pseudo=0.125, l2=0.375, total=2.5)
+    assert losses_of([], 0, "here") == Losses()
+    assert mean_losses([Losses(1.0), Losses(3.0, l2=1.0)], 2) == Losses(2.0, l2=0.5)
 
 
 def test_pseudo_labels_are_counted_where_they_were_given_and_compared_with_the_truth() -> None:

@@ -10,11 +10,12 @@ import pytest
 import tensorflow as tf
 
 from fedmatch_tf.algorithms.algorithm import make_algorithm
+from fedmatch_tf.base.plugins import learners
 from fedmatch_tf.config import make_config
 from fedmatch_tf.data.files import Examples
 from fedmatch_tf.data.loader import ClientData
 from fedmatch_tf.learners.batches import Batch, ClientRound
-from fedmatch_tf.learners.learner import ABSENT, Terms, make_learner
+from fedmatch_tf.learners.learner import ABSENT, Terms
 from fedmatch_tf.learners.semifl import mixture_share
 from fedmatch_tf.networks import build as networks
 from fedmatch_tf.networks.params import Params
@@ -41,7 +42,8 @@ class Bench:
         networks.write(self.model, self.before)
         upside_down = lambda x, rows, seed: tf.gather(x, rows)[:, ::-1]  # noqa: E731
         proximal_weight = make_algorithm(self.config).proximal_weight
-        self.learner = make_learner(self.config, self.model, upside_down, proximal_weight)
+        make = learners()[self.config.learner].make
+        self.learner = make(self.config, self.model, upside_down, proximal_weight)
         self.learner.begin_round()
 
     def run(self, share_done: float = 0.0, labeled: bool = True, unlabeled: bool = True, *extra: Any) -> list[Terms]:

@@ -57,18 +57,11 @@ def test_each_part_gets_the_gradient_of_the_sum() -> None:
         np.testing.assert_allclose(gradient, [[1.0], [2.0]])
 
 
-def test_psi_starts_as_a_share_of_sigma_and_there_is_no_other_variable() -> None:
-    for layer, shape in ((DecomposedDense(4, psi_factor=0.25), (None, 6)), (DecomposedConv2D(4, 3), (None, 8, 8, 2))):
-        layer.build(shape)
-        np.testing.assert_allclose(layer.psi, layer.psi_factor * layer.sigma)
-        assert len(layer.weights) == len(layer.trainable_weights) == 2
-
-
 @pytest.mark.parametrize(
     "layer",
     [
-        DecomposedConv2D(4, 3, strides=2, padding="valid", activation="relu", l1_thres=0.1, psi_factor=0.3, name="c"),
-        DecomposedDense(5, activation="softmax", l1_thres=0.2, sigma_initializer="ones", name="d"),
+        DecomposedConv2D(4, 3, strides=2, padding="valid", activation="relu", l1_thres=0.1, name="c"),
+        DecomposedDense(5, activation="softmax", l1_thres=0.2, name="d"),
     ],
 )
 def test_the_configuration_makes_the_same_layer_again(layer: Any) -> None:

@@ -80,12 +80,6 @@ def test_annealing_leaves_out_what_is_learnt_already() -> None:
     assert float(losses.annealed_cross_entropy(targets, probs, tf.constant(0.1))) == 0.0
 
 
-def test_consistency_is_the_kl_from_the_plain_to_the_strong_view() -> None:
-    weak, strong = tf.constant([[0.5, 0.5], [0.25, 0.75]]), tf.constant([[0.25, 0.75], [0.25, 0.75]])
-    # Row 0: 1/2 log 2 + 1/2 log(2/3) = 1/2 log(4/3); row 1: 0.
-    assert float(losses.consistency_kl(weak, strong)) == pytest.approx(0.25 * math.log(4 / 3))
-
-
 def test_the_proximal_term_is_half_the_squared_distance() -> None:
     now, then = [tf.constant([1.0, 2.0]), tf.constant([[3.0]])], [tf.constant([0.0, 2.0]), tf.constant([[5.0]])]
     assert float(losses.proximal(now, then)) == pytest.approx(2.5)  # (1 + 4) / 2

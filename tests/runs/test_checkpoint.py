@@ -16,7 +16,7 @@ from fedmatch_tf.algorithms.algorithm import Best, ServerState
 from fedmatch_tf.base import atomic
 from fedmatch_tf.base.errors import DataError
 from fedmatch_tf.federation.records import RoundRecord
-from fedmatch_tf.federation.store import Held
+from fedmatch_tf.federation.server import Held
 from fedmatch_tf.learners import schedule
 from fedmatch_tf.networks.params import Params
 from fedmatch_tf.runs import checkpoint

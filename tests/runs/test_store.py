@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedmatch_tf.federation.store import Held
+from fedmatch_tf.federation.server import Held
 from fedmatch_tf.learners.schedule import Plateau
 from fedmatch_tf.networks.params import Params
 from fedmatch_tf.runs.store import ClientStore, Damaged, check_files, no_files

@@ -19,8 +19,13 @@ def numpys_own() -> Exception:
 
 @pytest.mark.parametrize(
     "error",
-    [MemoryError("9 GB"), tf.errors.ResourceExhaustedError(None, None, "OOM when allocating"), numpys_own()],
-    ids=["Python", "TensorFlow", "NumPy"],
+    [
+        MemoryError("9 GB"),
+        tf.errors.ResourceExhaustedError(None, None, "OOM when allocating"),
+        numpys_own(),
+        RuntimeError("can't start new thread"),
+    ],
+    ids=["Python", "TensorFlow", "NumPy", "thread"],
 )
 def test_too_little_memory_is_one_message_with_what_helps(error: Exception) -> None:
     failure = Failure.of(error)
@@ -41,10 +46,3 @@ def test_a_defect_keeps_its_traceback_and_a_mistake_has_none() -> None:
     assert "round 1: ZeroDivisionError: by hand\nTraceback" in str(told)
     mistake = Failure.of(ConfigError("--lr: no")).error("round 1")
     assert (type(mistake), str(mistake)) == (ConfigError, "--lr: no")
-
-
-def test_a_thread_that_could_not_start_is_a_lack_of_memory() -> None:
-    error = Failure.of(RuntimeError("can't start new thread")).error("round 1, client 2")
-    assert isinstance(error, TrainingError)
-    assert "round 1, client 2: a worker found too little memory" in str(error)
-    assert "Traceback" not in str(error)

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from fedmatch_tf.config import ConfigError, make_config
-from fedmatch_tf.workers import machine
+from fedmatch_tf.workers import choose
 from fedmatch_tf.workers.environment import (
     Gpu,
     check_cpu_precision,
@@ -49,13 +49,13 @@ from tests.conftest import HAS_BFLOAT16, assert_refused, run_main
 def test_workers_and_threads_follow_from_the_cores(
     cores: int, given: dict[str, object], expected: tuple[int, int]
 ) -> None:
-    config = machine.fill_in(make_config("lc-biid-c10", **given), cores)
+    config = choose.decide(make_config("lc-biid-c10", **given), cores)
     assert (config.workers, config.threads_per_worker) == expected
 
 
 def test_the_cores_are_those_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "1")
-    assert machine.fill_in(make_config("lc-biid-c10")).workers == 1
+    assert choose.decide(make_config("lc-biid-c10")).workers == 1
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_the_cores_are_those_this_process_may_use(monkeypatch: pytest.MonkeyPatc
 )
 def test_settings_that_contradict_each_other_are_refused(given: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        machine.fill_in(make_config("lc-biid-c10", **given), 8)
+        choose.decide(make_config("lc-biid-c10", **given), 8)
 
 
 @pytest.mark.parametrize(

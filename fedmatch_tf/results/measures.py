@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from fedmatch_tf.results import page, plots
-from fedmatch_tf.results.tables import Table
+from fedmatch_tf.results.tables import Cell, Table, Value, table_of
 
 BINS = 15  # of confidence, for calibration
 _EPSILON = 1e-7  # as in the losses
@@ -89,7 +89,7 @@ def as_json(measured: Measured) -> dict[str, Any]:
         "per_class": per_class,
         "class_names": list(measured.class_names),
         "confusion": measured.confusion.tolist(),
-        "calibration": {name: getattr(bins, name).tolist() for name in ("edges", "confidence", "accuracy", "counts")},
+        "calibration": {name: values.tolist() for name, values in bins._asdict().items()},
     }
 
 
@@ -120,19 +120,19 @@ def write(measured: Measured, what: str, output: Path) -> Written:
 
 
 def _overall(content: dict[str, Any]) -> Table:
-    names = {
+    row: dict[str, Cell] = {
         "images": f"{content['images']:,}",
-        "accuracy (%)": f"{100 * content['accuracy']:.2f}",
-        "loss": f"{content['loss']:.4f}",
-        "macro F1 (%)": f"{100 * content['macro_f1']:.2f}",
-        "expected calibration error (%)": f"{100 * content['ece']:.2f}",
+        "accuracy (%)": Value(100 * content["accuracy"]),
+        "loss": Value(content["loss"], digits=4),
+        "macro F1 (%)": Value(100 * content["macro_f1"]),
+        "expected calibration error (%)": Value(100 * content["ece"]),
     }
-    return Table("overall", "All classes", list(names), [list(names.values())])
+    return table_of("overall", "All classes", [row])
 
 
 def _per_class(content: dict[str, Any]) -> Table:
-    rows = [
-        [name, str(each["images"]), *(f"{100 * each[part]:.2f}" for part in ("precision", "recall", "f1"))]
+    rows: list[list[Cell]] = [
+        [name, str(each["images"]), *(Value(100 * each[part]) for part in ("precision", "recall", "f1"))]
         for name, each in content["per_class"].items()
     ]
     head = ["class", "images", "precision (%)", "recall (%)", "F1 (%)"]
@@ -141,9 +141,5 @@ def _per_class(content: dict[str, Any]) -> Table:
 
 def _figures(measured: Measured) -> Iterator[tuple[str, str, Figure]]:
     title = "Confusion matrix"
-    yield (
-        "confusion",
-        title,
-        plots.confusion(title, measured.confusion, measured.class_names, "images"),
-    )
+    yield "confusion", title, plots.confusion(title, measured.confusion, measured.class_names, "images")
     yield "reliability", "Reliability: a calibrated model lies on the diagonal", plots.reliability(measured.calibration)

@@ -57,7 +57,7 @@ def test_every_quantity_has_a_verdict_on_the_rounds_that_both_have(tmp_path: Pat
     assert rows["C2S, sigma (%)"]["verdict"] == "differs"  # 100 against 30
     helpers = rows["S2C, helpers (%)"]
     assert (helpers["ours, mean"], helpers["original, mean"]) == ("25", "0")
-    assert theirs.clients[3]["test_acc"] == [0.5]
+    assert theirs.clients[3]["test_acc"] == (0.5,)
 
 
 def test_settings_that_differ_stand_beside_each_other(tmp_path: Path) -> None:

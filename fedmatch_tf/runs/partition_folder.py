@@ -22,7 +22,7 @@ def partition_spec(config: Config) -> PartitionSpec:
     """What decides the run's partitions."""
     values = {field.name: getattr(config, field.name) for field in fields(PartitionSpec)}
     unread = {"alpha", "classes_per_client"} - set(KINDS[config.kind].reads)
-    ignored = {"test_split": None} if config.test_split == "pooled" else {"num_test": 0}
+    ignored: dict[str, Any] = {"test_split": None} if config.test_split == "pooled" else {"num_test": 0}
     return PartitionSpec(**{**values, **dict.fromkeys(unread), **ignored})
 
 

@@ -65,13 +65,6 @@ def test_a_damaged_file_falls_back_to_the_checkpoint_before(
     assert "Going on after 4 of 8 rounds" in errors
 
 
-def test_without_a_whole_checkpoint_the_run_is_refused(copy: tuple[Path, Path, Any], tmp_path: Path) -> None:
-    folder, check_pts, _ = copy
-    for name in ("state.npz", "previous.npz"):
-        damage(check_pts / name, "bit")
-    assert "expected a whole checkpoint, found none" in refused(tmp_path, folder)
-
-
 def test_lost_logs_are_written_again(copy: tuple[Path, Path, Any], tmp_path: Path) -> None:
     folder, _, expected = copy
     shutil.rmtree(folder)

@@ -21,7 +21,7 @@ from fedmatch_tf.results.results import Group
 from fedmatch_tf.results.summary import Summary, band
 
 if TYPE_CHECKING:
-    from fedmatch_tf.results.measures import Calibration
+    from fedmatch_tf.results.evaluation import Calibration
 
 Drawn = tuple[str, str, Figure]  # file name, title, figure
 

@@ -66,9 +66,11 @@ def test_a_cell_is_no_formula_for_a_spreadsheet() -> None:
 
 
 def test_csv_has_numbers_in_cells_and_deviations_in_columns_of_their_own() -> None:
-    first = ["a", tables.Value(12.3456789, 0.5), tables.Value(50.0), tables.Missing("other settings")]
-    second = ["b", tables.Value(1e-7), "", tables.Value(-3.5, sign=True)]
-    table = tables.Table("t", "t", ["model", "acc.", "paper", "difference"], [first, second])
+    rows: list[list[tables.Cell]] = [
+        ["a", tables.Value(12.3456789, 0.5), tables.Value(50.0), tables.Missing("other settings")],
+        ["b", tables.Value(1e-7), "", tables.Value(-3.5, sign=True)],
+    ]
+    table = tables.Table("t", "t", ["model", "acc.", "paper", "difference"], rows)
     head = 'model,acc.,"acc., deviation",paper,difference\n'
     assert tables.comma_separated(table) == head + "a,12.345679,0.5,50,\nb,0,,,-3.5\n"
     assert tables.texts(table) == [["a", "12.35 ± 0.50", "50.00", "- other settings"], ["b", "0.00", "", "-3.50"]]

@@ -107,24 +107,24 @@ def test_a_model_that_a_paper_does_not_have_stands_beside_those_it_has(tmp_path:
 
 
 def test_the_papers_values_are_found_by_what_a_run_is() -> None:
-    given: Any
     value = reported(settings("lc-biid-c10"))
     assert value == ("Table 1", 52.13, 0.34, 0.79, 0.46, False)
     streaming = reported(settings("ls-simb-fmnist", model="fedprox-uda"))
     assert streaming is not None
     assert (streaming.accuracy, streaming.local) == (83.34, True)
-    for task, given, accuracy in (
+    of_runs: list[tuple[str, dict[str, Any], float]] = [
         ("lc-biid-c10", {"arch": "alexnet", "frac_clients": 0.2, "model": "fedavg-fixmatch"}, 37.61),
         ("ls-biid-covid", {}, 84.32),
         ("lc-biid-c10", {"labels_per_class": 20, "no_decomposition": True}, 62.7),
         ("lc-biid-c10", {"no_decomposition": True}, 47.51),
         ("lc-biid-c10", {"labels_per_class": 1, "model": "fedprox-uda"}, 31.95),
-    ):
-        found = reported(settings(task, **given))
-        assert (found and found.accuracy) == accuracy
+    ]
+    for task, given, accuracy in of_runs:
+        of_run = reported(settings(task, **given))
+        assert (of_run and of_run.accuracy) == accuracy
     other = {"no_icc": True, "num_clients": 20, "frac_clients": 0.5, "labels_per_class": 7, "num_helpers": 0}
-    for name, value in other.items():
-        assert reported(settings("lc-biid-c10", **{name: value})) is None
+    for name in other:
+        assert reported(settings("lc-biid-c10", **{name: other[name]})) is None
     assert reported(settings("ls-biid-c10", labels_per_class=50)) is None
 
 

@@ -50,17 +50,9 @@ ALEXNET: dict[str, Any] = {"arch": "alexnet"}
 # FedMatch's theta grows to twice sigma; a network that starts there learns nothing, as a few rounds show.
 LARGER: dict[str, Any] = {"psi_factor": 0.5, "lr": 2e-3}
 # Everybody has one learning rate, which the global model decides on: those papers know of no rates of clients.
-FIELD_LC: dict[str, Any] = {"profile": "proxyfl", "num_rounds": 60, "lr_signal": "server", **ALEXNET}
 FIELD_MODELS = ("fedmatch", "fedavg-fixmatch", "fedavg-gpl", "fedavg-sl")
-FIELD_LS: dict[str, Any] = {
-    "num_clients": 20,
-    "frac_clients": 0.4,
-    "alpha": 0.1,
-    "labels_per_class": 400,
-    "num_rounds": 60,
-    "lr_signal": "server",
-    **ALEXNET,
-}
+OF_FIELD: dict[str, Any] = {"num_rounds": 60, "lr_signal": "server", **ALEXNET}
+FIELD_LS: dict[str, Any] = {"num_clients": 20, "frac_clients": 0.4, "alpha": 0.1, "labels_per_class": 400, **OF_FIELD}
 
 _EXPERIMENTS = (
     Experiment("batch", "Table 1: CIFAR-10, Batch-IID and Batch-NonIID, both scenarios", runs(BATCH, ALL)),
@@ -105,9 +97,7 @@ _EXPERIMENTS = (
         "AlexNet-like: streaming, and Batch-IID with 5, 10 and 20 % of the clients per round",
         (
             *runs(STREAMS, ALL, **ALEXNET),
-            *runs(C10, ALL, frac_clients=0.05, **ALEXNET),
-            *runs(C10, ALL, frac_clients=0.1, **ALEXNET),
-            *runs(C10, ALL, frac_clients=0.2, **ALEXNET),
+            *(each for share in (0.05, 0.1, 0.2) for each in runs(C10, ALL, frac_clients=share, **ALEXNET)),
         ),
     ),
     Experiment(
@@ -178,17 +168,14 @@ _EXPERIMENTS = (
     ),
     Experiment("results-imbalanced", "AlexNet, `lc-bimb-c10`", (run("lc-bimb-c10", **ALEXNET),), RESULTS),
     Experiment("results-resnet9", "ResNet-9, `lc-biid-c10`", (run("lc-biid-c10", profile="official"),), RESULTS),
-    Experiment(
-        "field-clients-0.1",
-        "AlexNet, 10 % labelled at the clients, Dirichlet 0.1",
-        runs(("lc-bdir-c10",), FIELD_MODELS, alpha=0.1, **FIELD_LC),
-        FIELD,
-    ),
-    Experiment(
-        "field-clients-1.0",
-        "AlexNet, 10 % labelled at the clients, Dirichlet 1.0",
-        runs(("lc-bdir-c10",), FIELD_MODELS, alpha=1.0, **FIELD_LC),
-        FIELD,
+    *(
+        Experiment(
+            f"field-clients-{alpha}",
+            f"AlexNet, 10 % labelled at the clients, Dirichlet {alpha}",
+            runs(("lc-bdir-c10",), FIELD_MODELS, alpha=alpha, profile="proxyfl", **OF_FIELD),
+            FIELD,
+        )
+        for alpha in (0.1, 1.0)
     ),
     Experiment(
         "field-server",

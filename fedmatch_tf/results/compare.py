@@ -6,12 +6,14 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedmatch_tf.base import drawing, untrusted
 from fedmatch_tf.base.errors import DataError, printable, short
+from fedmatch_tf.base.typed import Within, read
 from fedmatch_tf.config import Config, ConfigError, changed_settings, flag, make_config, settings
 from fedmatch_tf.config.resume import OF_MACHINE
 from fedmatch_tf.config.rules import parse_task
@@ -23,7 +25,9 @@ from fedmatch_tf.results.tables import Cell, Table, Value
 
 MAX_BYTES = 200 * 2**20  # of one log file
 MAX_CLIENTS = 100_000
-LARGEST = 1e12  # of any figure in a log
+Series = tuple[Annotated[float, Within(-1e12, 1e12, "a number up to 1e12")], ...]
+# How far means may lie apart and still agree. Accuracy moves by three points from round to round in the original, too.
+TOLERANCE = {"accuracy (%)": 3.0, "loss": 0.15, "S2C": 10.0, "C2S": 5.0}  # costs in % of one parameter set
 
 
 class Original(NamedTuple):
@@ -35,17 +39,11 @@ class Original(NamedTuple):
     loss: Sequence[float]
     s2c: Mapping[str, Sequence[float]]  # sum, sig, psi, hlp
     c2s: Mapping[str, Sequence[float]]  # sum, sig, psi
-    clients: Mapping[int, Mapping[str, Sequence[float]]]  # valid_loss, valid_acc, test_loss, test_acc of each
+    clients: Mapping[int, Mapping[str, Sequence[float]]]  # valid_loss, valid_acc, test_acc of each
 
-
-_COMPARED = """
-    task model arch seed num_clients num_rounds frac_clients labels_per_class num_test num_valid lr lr_patience
-    lr_factor wd num_epochs_client num_epochs_server batch_size_client batch_size_server batch_size_test num_helpers
-    helper_interval confidence psi_factor lambda_s lambda_i lambda_a lambda_l1 lambda_l2 l1_thres delta_thres
-"""
-COMPARED = tuple(_COMPARED.split())
-# How far means may lie apart and still agree. Accuracy moves by three points from round to round in the original, too.
-TOLERANCE = {"accuracy (%)": 3.0, "loss": 0.15, "S2C": 10.0, "C2S": 5.0}  # costs in % of one parameter set
+    def option(self, name: str) -> Any:
+        """What it has for this setting of ours; None if it does not say."""
+        return self.options.get(settings()[name].original or name)
 
 
 def read_original(folder: Path) -> Original:
@@ -57,45 +55,30 @@ def read_original(folder: Path) -> Original:
         raise DataError(
             f"--official: expected the original's log folder, or a file with a curve of it; found no {folder}"
         )
-    if folder.is_file():
-        curve = _load(folder)
-        return _original(folder, _options(curve, folder), curve, curve, {})
-    server = _load(folder / "server.txt")
-    scores = _mapping(server, "scores", folder)
+    logs = [] if folder.is_file() else sorted(folder.glob("client-*.txt"))[:MAX_CLIENTS]
     clients = {}
-    for path in sorted(folder.glob("client-*.txt"))[:MAX_CLIENTS]:
+    for path in logs:
         number = path.stem.split("-", 1)[1]
         if number.isascii() and number.isdecimal() and len(number) <= 9:
-            own = _mapping(_load(path), "scores", path)
-            clients[int(number)] = {
-                name: _numbers(own.get(name, []), path) for name in ("valid_loss", "valid_acc", "test_acc")
-            }
-    return _original(folder, _options(server, folder), scores, server, clients)
+            clients[int(number)] = _series(_scores(_load(path), path), _OF_CLIENTS, path)
+    content = _load(folder if folder.is_file() else folder / "server.txt")
+    scores = content if folder.is_file() else _scores(content, folder)
+    s2c, c2s = (read(dict[str, Series], f"{folder}: {way}", content.get(way)) for way in ("s2c", "c2s"))
+    options = read(dict[str, Any], f"{folder}: options", content.get("options", {}))
+    curves = _series(scores, ("aggr_acc", "aggr_lss"), folder)
+    return Original(str(folder), options, curves["aggr_acc"], curves["aggr_lss"], s2c, c2s, clients)
 
 
-def _options(content: Mapping[str, Any], where: Path) -> Mapping[str, Any]:
-    options = content.get("options", {})
-    if not isinstance(options, dict):
-        raise DataError(f"{where}: expected a table `options`, found {type(options).__name__}")
-    return options
+_OF_CLIENTS = ("valid_loss", "valid_acc", "test_acc")
 
 
-def _original(
-    where: Path,
-    options: Mapping[str, Any],
-    scores: Mapping[str, Any],
-    costs: Mapping[str, Any],
-    clients: Mapping[int, Any],
-) -> Original:
-    return Original(
-        str(where),
-        options,
-        _numbers(scores.get("aggr_acc", []), where),
-        _numbers(scores.get("aggr_lss", []), where),
-        {name: _numbers(values, where) for name, values in _mapping(costs, "s2c", where).items()},
-        {name: _numbers(values, where) for name, values in _mapping(costs, "c2s", where).items()},
-        clients,
-    )
+def _scores(content: Mapping[str, Any], where: Path) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = read(dict[str, Any], f"{where}: scores", content.get("scores"))
+    return found
+
+
+def _series(scores: Mapping[str, Any], names: Sequence[str], where: Path) -> dict[str, Sequence[float]]:
+    return {name: read(Series, f"{where}: {name}", scores.get(name, ())) for name in names}
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -112,25 +95,8 @@ def _load(path: Path) -> dict[str, Any]:
         ) from error
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: expected JSON, as the original writes it: {str(error)[:200]}") from error
-    if not isinstance(content, dict):
-        raise DataError(f"{path}: expected a JSON object, found {type(content).__name__}")
-    return content
-
-
-def _mapping(content: Mapping[str, Any], name: str, where: Path) -> Mapping[str, Any]:
-    found = content.get(name)
-    if not isinstance(found, dict):
-        raise DataError(f"{where}: expected a table `{name}`, found {type(found).__name__}")
+    found: dict[str, Any] = read(dict[str, Any], str(path), content)
     return found
-
-
-def _numbers(values: Any, where: Path) -> list[float]:
-    fine = isinstance(values, list) and all(
-        isinstance(value, (int, float)) and not isinstance(value, bool) for value in values
-    )
-    if not fine or not all(abs(value) < LARGEST for value in values):
-        raise DataError(f"{where}: expected lists of numbers")
-    return [float(value) for value in values]
 
 
 _MUST_AGREE = ("task", "model", "arch", "num_clients", "frac_clients")
@@ -143,7 +109,7 @@ def not_comparable(result: Result, theirs: Original) -> str:
         return result.remark or "no round is done"
     reasons = []
     for name in _MUST_AGREE:
-        other = theirs.options.get(settings()[name].original or name)
+        other = theirs.option(name)
         if other is not None and not _equal(result.settings[name], other):
             reasons.append(f"{name.replace('_', '-')} {result.settings[name]}, the original's is {_shown(other)}")
     reasons += [f"{flag(name)}, which the original does not have" for name in _ABLATIONS if result.settings[name]]
@@ -177,11 +143,8 @@ def compare(patterns: Sequence[str], official: Path, output: Path) -> Path:
         tables.append(Table("not-compared", "Not compared", ["run", "reason"], left_out))
     partial = [f"{result.name} ({result.remark})" for result in ours if result.state != results.FINISHED]
     warning = f" Not finished: {', '.join(partial)}." if partial else ""
-    warning += (
-        ""
-        if theirs.options
-        else " The original's file does not say what it is of, so runs of any task and model are compared."
-    )
+    if not theirs.options:
+        warning += " The original's file does not say what it is of, so runs of any task and model are compared."
     lead = (
         f"{len(ours)} of our runs beside {printable(theirs.folder)} ({len(theirs.accuracy)} rounds). Verdicts are on "
         f"means over the rounds that both have; costs are in per cent of one parameter set. The original does not fix "
@@ -197,26 +160,15 @@ def verdicts(ours: Sequence[Result], theirs: Original) -> Table:
     rows: list[list[Cell]] = []
     for result in ours:
         for name, mine, other in _quantities(result, theirs):
-            count = min(len(mine), len(other))
+            count, allowed = min(len(mine), len(other)), TOLERANCE[name.split(",")[0]]
             if not count:
                 rows.append([result.name, name, *[""] * 7, "not recorded by both"])
                 continue
-            left, right = math.fsum(mine[:count]) / count, math.fsum(other[:count]) / count
-            allowed = TOLERANCE[name.split(",")[0]]
-            rows.append(
-                [
-                    result.name,
-                    name,
-                    Value(left, digits=3),
-                    Value(right, digits=3),
-                    Value(left - right, digits=3, sign=True),
-                    Value(allowed),
-                    Value(count, digits=0),
-                    Value(mine[count - 1], digits=3),
-                    Value(other[count - 1], digits=3),
-                    "agrees" if abs(left - right) <= allowed else "differs",
-                ]
-            )
+            means, difference = _means(mine[:count], other[:count])
+            last = [Value(values[count - 1], digits=3) for values in (mine, other)]
+            verdict = "agrees" if abs(difference.mean) <= allowed else "differs"
+            common = Value(count, digits=0)
+            rows.append([result.name, name, *means, difference, Value(allowed), common, *last, verdict])
     head = ["run", "quantity", "ours, mean", "original, mean", "difference", "allowed"]
     head += ["last common round", "ours in it", "original in it", "verdict"]
     return Table("verdicts", "Quantity by quantity", head, rows)
@@ -229,12 +181,16 @@ def tens_table(ours: Sequence[Result], theirs: Original) -> Table:
         for name, mine, other in _quantities(result, theirs):
             for begin in range(0, min(len(mine), len(other)), 10):
                 end = min(begin + 10, len(mine), len(other))
-                means = [math.fsum(values[begin:end]) / (end - begin) for values in (mine, other)]
-                difference = Value(means[0] - means[1], digits=3, sign=True)
-                both = [Value(each, digits=3) for each in means]
-                rows.append([result.name, name, f"{begin + 1} to {end}", *both, difference])
+                means, difference = _means(mine[begin:end], other[begin:end])
+                rows.append([result.name, name, f"{begin + 1} to {end}", *means, difference])
     head = ["run", "quantity", "rounds", "ours, mean", "original, mean", "difference"]
     return Table("tens", "Means over every ten rounds", head, rows)
+
+
+def _means(mine: Sequence[float], other: Sequence[float]) -> tuple[list[Value], Value]:
+    """(the means of both, their difference)."""
+    one, two = (math.fsum(values) / len(values) for values in (mine, other))
+    return [Value(one, digits=3), Value(two, digits=3)], Value(one - two, digits=3, sign=True)
 
 
 def _quantities(result: Result, theirs: Original) -> Iterator[tuple[str, Sequence[float], Sequence[float]]]:
@@ -254,7 +210,7 @@ def clients_table(ours: Sequence[Result], theirs: Original) -> Table:
     for folder in (theirs.folder, *(result.folder for result in ours)):
         clients = theirs.clients if folder == theirs.folder else _clients_of(Path(folder))
         cells = [printable(Path(folder).name), str(len(clients))]
-        for name in ("valid_loss", "valid_acc", "test_acc"):
+        for name in _OF_CLIENTS:
             values = [value for client in clients.values() for value in client[name]]
             cells.append(f"{math.fsum(values) / len(values):.4g}" if values else "")
         rows.append(cells)
@@ -271,19 +227,18 @@ def settings_table(result: Result, theirs: Original) -> Table:
     """Every setting that differs between ours, the original's run and the two profiles."""
     task = str(result.settings["task"])
     of_paper = make_config(task, profile="paper") if DATASETS[parse_task(task)[2]].in_paper else None
+    changed = changed_settings(Config(**{**result.settings, "profile": "official"}))
     rows = []
-    for name in COMPARED:
-        mine, other = result.settings[name], theirs.options.get(settings()[name].original or name)
-        if other is None:
-            continue  # not said
+    for name in (name for name in settings() if name == "seed" or name not in OF_MACHINE | ONLY_WATCHES | {"profile"}):
+        mine, other = result.settings[name], theirs.option(name)
         paper = getattr(of_paper, name) if of_paper else ""
-        if not _equal(mine, other) or (paper not in ("", mine) and name not in ("model", "arch", "seed")):
-            rows.append([name.replace("_", "-"), str(paper), _shown(other), str(mine)])
-    for name, mine in changed_settings(Config(**{**result.settings, "profile": "official"})).items():
-        is_said = name in COMPARED and theirs.options.get(settings()[name].original or name) is not None
-        if not is_said and name not in OF_MACHINE | ONLY_WATCHES:
-            paper = getattr(of_paper, name) if of_paper else ""
-            rows.append([name.replace("_", "-"), str(paper), "not recorded", str(mine)])
+        if other is None:
+            differs = name != "seed" and name in changed
+        else:
+            differs = not _equal(mine, other) or (paper not in ("", mine) and name not in ("model", "arch", "seed"))
+        if differs:
+            recorded = "not recorded" if other is None else _shown(other)
+            rows.append([name.replace("_", "-"), str(paper), recorded, str(mine)])
     name = f"settings-{file_name(result.name)}"
     return Table(name, f"Settings that differ: {result.name}", ["setting", "paper", "original", "ours"], rows)
 
@@ -293,39 +248,25 @@ OVERVIEW = ("accuracy (%)", "loss", "S2C, sum (%)", "C2S, sum (%)")
 
 def _figures(ours: Sequence[Result], theirs: Original) -> Iterator[tuple[str, str, Figure]]:
     """The most important quantities side by side, then one figure per quantity."""
-    yield "overview", "Ours and the original's", _overview(ours, theirs)
-    by_name = [{name: mine for name, mine, _ in _quantities(result, theirs)} for result in ours]
-    for name, _, original in _quantities(ours[0], theirs):
-        figure, axes = plots.new(f"{name}, ours and the original's")
+    looks = style.of_models([result.settings["model"] for result in ours])
+    by_name = [{name: (mine, other) for name, mine, other in _quantities(result, theirs)} for result in ours]
+
+    def draw(axes: Axes, name: str, label: str, legend: bool) -> None:
+        original = by_name[0][name][1]
         drawing.curve(axes, style.ORIGINAL, "original", range(1, len(original) + 1), original)
-        for look, result, quantities in zip(_looks(ours), ours, by_name):
-            drawing.curve(axes, look, result.name, range(1, len(result.lines) + 1), quantities[name])
-        _from_zero(axes, name)
-        drawing.finish(axes, "round", name)
-        yield file_name(name), name, figure
+        for look, result, quantities in zip(looks, ours, by_name):
+            drawing.curve(axes, look, result.name, range(1, len(result.lines) + 1), quantities[name][0])
+        if "%" in name:
+            axes.set_ylim(bottom=0)  # shares and costs, so that noise looks as small as it is
+        drawing.finish(axes, "round", label, legend)
 
-
-def _looks(ours: Sequence[Result]) -> list[drawing.Style]:
-    return style.of_models([result.settings["model"] for result in ours])
-
-
-def _from_zero(axes: Any, name: str) -> None:
-    """Shares and costs begin at 0, so that noise looks as small as it is."""
-    if "%" in name:
-        axes.set_ylim(bottom=0)
-
-
-def _overview(ours: Sequence[Result], theirs: Original) -> Figure:
-    figure = Figure(figsize=(13, 3.4), layout="constrained")
-    for axes, name in zip(figure.subplots(1, len(OVERVIEW)), OVERVIEW):
-        for number, (look, result) in enumerate(zip(_looks(ours), ours)):
-            for quantity, mine, other in _quantities(result, theirs):
-                if quantity != name:
-                    continue
-                if number == 0:
-                    drawing.curve(axes, style.ORIGINAL, "original", range(1, len(other) + 1), other)
-                drawing.curve(axes, look, result.name, range(1, len(mine) + 1), mine)
-        _from_zero(axes, name)
+    overview = Figure(figsize=(13, 3.4), layout="constrained")
+    for axes, name in zip(overview.subplots(1, len(OVERVIEW)), OVERVIEW):
         axes.set_title(name)
-        drawing.finish(axes, "round", "", legend=name == OVERVIEW[0])
-    return figure
+        if name in by_name[0]:
+            draw(axes, name, "", legend=name == OVERVIEW[0])
+    yield "overview", "Ours and the original's", overview
+    for name in by_name[0]:
+        figure, axes = plots.new(f"{name}, ours and the original's")
+        draw(axes, name, name, legend=True)
+        yield file_name(name), name, figure

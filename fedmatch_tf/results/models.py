@@ -38,7 +38,7 @@ class Trained(NamedTuple):
             raise ConfigError(f"parts: the run has one set of parameters; expected theta, received {parts}")
         if parts == "sigma":
             return self.params.sigma
-        return self.params.only_psi(self.config.l1_thres) if parts == "psi" else self.params.theta(self.config.l1_thres)
+        return (self.params.only_psi if parts == "psi" else self.params.theta)(self.config.l1_thres)
 
 
 def read(run: Path, **changed: str | None) -> Trained:

@@ -52,12 +52,8 @@ def write(
         shown = []
         for number, section in enumerate(sections):
             for table in section.tables:
-                for ending, content in (
-                    ("md", markdown(table)),
-                    ("csv", comma_separated(table)),
-                    ("tex", latex(table)),
-                ):
-                    (partial / "tables" / f"{table.name}.{ending}").write_text(content, encoding="utf-8")
+                for ending, as_text in (("md", markdown), ("csv", comma_separated), ("tex", latex)):
+                    (partial / "tables" / f"{table.name}.{ending}").write_text(as_text(table), encoding="utf-8")
             drawn = [_save(figure, partial / "figures" / name, told) for name, told, figure in section.figures]
             if section.tables or drawn:
                 tables = [_shown(table) for table in section.tables]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from fedmatch_tf.base.drawing import COLOURS, WIDTH, curve, finish, numbered, plain
+from fedmatch_tf.base.drawing import COLOURS, WIDTH, Style, curve, finish, numbered, plain
 from fedmatch_tf.config.models import algorithm_of, learner_of
 from fedmatch_tf.federation.tasks import Losses
 from fedmatch_tf.results import style
@@ -21,7 +21,7 @@ from fedmatch_tf.results.results import Group
 from fedmatch_tf.results.summary import Summary, band
 
 if TYPE_CHECKING:
-    from fedmatch_tf.results.measures import Calibration
+    from fedmatch_tf.results.evaluation import Calibration
 
 Drawn = tuple[str, str, Figure]  # file name, title, figure
 
@@ -39,47 +39,46 @@ def task_figures(task: str, summaries: Sequence[Summary]) -> Iterator[Drawn]:
     yield from _class_maps(task, groups)
 
 
-# Measure, file name, title; where all are 0, there is nothing to see.
-_MEASURES = (
-    ("test_acc", "accuracy", "Test accuracy"),
-    ("local_test_acc", "local-accuracy", "Mean test accuracy of the clients"),
-    ("confident", "confident", "Unlabelled rows that get a pseudo-label"),
-    ("pseudo_label_acc", "pseudo-labels", "Pseudo-labels that are right"),
-)
+# Measure -> file name, title; in percent, or a rate.
+_MEASURES = {
+    "test_acc": ("accuracy", "Test accuracy"),
+    "local_test_acc": ("local-accuracy", "Mean test accuracy of the clients"),
+    "confident": ("confident", "Unlabelled rows that get a pseudo-label"),
+    "pseudo_label_acc": ("pseudo-labels", "Pseudo-labels that are right"),
+    "lr": ("learning-rate", "Learning rate, mean over a round's clients"),
+    "server_lr": ("learning-rate-server", "Learning rate of the server"),
+}
 
 
 def _curves(task: str, groups: Sequence[Group]) -> Iterator[Drawn]:
     """Figures that have all groups of a task in one picture."""
-    styles = style.of_models([group.settings["model"] for group in groups])
+    looks = _looks(groups)
     longest = max(group.settings["num_rounds"] for group in groups)
-    for name, file, what in _MEASURES:
-        with_it = [(group, own) for group, own in zip(groups, styles) if _has(group, name)]
-        curves = [(_short(group), own, *band(group, name)) for group, own in with_it]
-        if any(any(centre) for _, _, _, centre, _ in curves):
-            title = f"{what}, {task}"
-            figure, axes = new(title)
-            for label, own, rounds, centre, width in curves:
-                if rounds:
-                    curve(axes, own, label, rounds, centre, width)
+    for name, (file, what) in _MEASURES.items():
+        is_rate = name in ("lr", "server_lr")
+        shown = [(group, look) for group, look in zip(groups, looks) if _has(group, name)]
+        curves = [(_short(group), look, *band(group, name, factor=1 if is_rate else 100)) for group, look in shown]
+        values = [{round(value, 9) for value in centre} for _, _, _, centre, _ in curves]
+        # A rate that never falls stands in a table; where all shares are 0, there is nothing to see.
+        if not any(len(each) > 1 if is_rate else any(each) for each in values):
+            continue
+        title = f"{what}, {task}"
+        figure, axes = new(title)
+        for label, look, rounds, centre, width in curves:
+            if rounds:
+                curve(axes, look, label, rounds, centre, () if is_rate else width)
+        if is_rate:
+            axes.set_yscale("log")
+        else:
             axes.set_ylim(0, min(axes.get_ylim()[1], 103))  # so that noise looks as small as it is
             if longest > 1:
                 axes.set_xlim(1 - 0.02 * longest, 1.02 * longest)
-            finish(axes, "round", "%")
-            yield file_name(f"{file}-{task}"), title, figure
-    for name, file, what in (
-        ("lr", "learning-rate", "Learning rate, mean over a round's clients"),
-        ("server_lr", "learning-rate-server", "Learning rate of the server"),
-    ):
-        rates = [band(group, name, factor=1) for group in groups]
-        if any(len({round(value, 9) for value in centre}) > 1 for _, centre, _ in rates):  # else a table says it
-            title = f"{what}, {task}"
-            figure, axes = new(title)
-            for group, own, (rounds, centre, _) in zip(groups, styles, rates):
-                if rounds:
-                    curve(axes, own, _short(group), rounds, centre)
-            axes.set_yscale("log")
-            finish(axes, "round", "learning rate")
-            yield file_name(f"{file}-{task}"), title, figure
+        finish(axes, "round", "learning rate" if is_rate else "%")
+        yield file_name(f"{file}-{task}"), title, figure
+
+
+def _looks(groups: Sequence[Group]) -> list[Style]:
+    return style.of_models([group.settings["model"] for group in groups])
 
 
 def _has(group: Group, name: str) -> bool:
@@ -87,7 +86,7 @@ def _has(group: Group, name: str) -> bool:
     model = group.settings["model"]
     if name == "local_test_acc":
         return algorithm_of(model).has_global_model  # else it is test_acc
-    return name == "test_acc" or "confidence" in learner_of(model).reads  # of pseudo-labels
+    return name not in ("confident", "pseudo_label_acc") or "confidence" in learner_of(model).reads
 
 
 def _by_labels(task: str, summaries: Sequence[Summary]) -> Iterator[Drawn]:
@@ -102,10 +101,10 @@ def _by_labels(task: str, summaries: Sequence[Summary]) -> Iterator[Drawn]:
     if any(len({labels for labels, _ in points}) > 1 for points in lines.values()):
         title = f"Final accuracy by labels per class, {task}"
         figure, axes = new(title)
-        styles = style.of_models([name.split()[0] for name in lines])
-        for own, (name, points) in zip(styles, lines.items()):
+        looks = style.of_models([name.split()[0] for name in lines])
+        for look, (name, points) in zip(looks, lines.items()):
             labels, values = zip(*sorted(points))
-            curve(axes, own, name, labels, values, joined=True)
+            curve(axes, look, name, labels, values, joined=True)
         axes.set_ylim(bottom=0)
         finish(axes, "labels per class", "%")
         yield file_name(f"labels-{task}"), title, figure
@@ -115,32 +114,29 @@ def _labeled_acc(task: str, groups: Sequence[Group]) -> Iterator[Drawn]:
     """Accuracy on labelled data after every gradient step: the first run of each group that has measured it."""
     title = f"Accuracy on labelled data after every training step, {task}"
     figure, axes = new(title)
-    styles = style.of_models([group.settings["model"] for group in groups])
-    number = 0
-    for group, own in zip(groups, styles):
-        lines = next(result.lines for result in group.results if result.lines)
+    for group, look in zip(groups, _looks(groups)):
         rounds, values = [], []
-        for line in lines:
+        for line in _first_lines(group):
             steps = (line["labeled_acc"] or {}).get("steps") or ()
             rounds += [line["round"] + (step + 1) / len(steps) for step in range(len(steps))]
             values += [100 * value for value in steps]
         if rounds:
-            curve(axes, own, _short(group), rounds, values)
-            number += 1
-    if number:
-        for drawn in axes.get_lines():
-            drawn.set(
-                linewidth=0.8, linestyle="-", marker=""
-            )  # dashes can't be told apart on lines that move this much
+            curve(axes, look, _short(group), rounds, values)
+    if axes.lines:
+        for drawn in axes.lines:  # dashes can't be told apart on lines that move this much
+            drawn.set(linewidth=0.8, linestyle="-", marker="")
         axes.set_ylim(bottom=0)
         finish(axes, "round", "%")
         yield file_name(f"labeled-acc-{task}"), title, figure
 
 
+def _first_lines(group: Group) -> Sequence[Mapping[str, Any]]:
+    return next(result.lines for result in group.results if result.lines)
+
+
 def _of_group(group: Group) -> Iterator[Drawn]:
     """Figures of one group: costs by part, and of its first run: helpers, classes, confusion, ablations."""
-    name = file_name(group.label)
-    lines = next(result.lines for result in group.results if result.lines)
+    name, lines = file_name(group.label), _first_lines(group)
     if len({line[way]["sum"] for line in lines for way in ("s2c", "c2s")}) > 1:  # not one figure by definition
         yield f"cost-{name}", f"Communication cost by part, {group.label}", _costs(group)
     if any(line["test_acc_sigma"] is not None for line in lines):
@@ -275,12 +271,10 @@ def _helpers_matrix(lines: Sequence[Mapping[str, Any]]) -> np.ndarray | None:
 def matrix(title: str, values: np.ndarray, x: str, y: str, what: str, names: Sequence[str] | None = None) -> Figure:
     """Counts as colours, with their figures where there is room."""
     figure, axes = new(title, height=5.0)
-    image = axes.imshow(
-        values, cmap="cividis", vmin=0, aspect="auto" if values.shape[0] != values.shape[1] else "equal"
-    )
+    aspect: Literal["auto", "equal"] = "auto" if values.shape[0] != values.shape[1] else "equal"
+    image = axes.imshow(values, cmap="cividis", vmin=0, aspect=aspect)
     figure.colorbar(image, ax=axes, label=what, shrink=0.8, ticks=MaxNLocator(integer=True, min_n_ticks=1))
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
+    axes.set(xlabel=x, ylabel=y)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     if names is not None and len(names) <= MOST_NAMES:

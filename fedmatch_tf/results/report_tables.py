@@ -54,7 +54,7 @@ def _beside_the_paper(summary: Summary) -> dict[str, Cell]:
     }
 
 
-def _whole(number: int) -> Value:
+def _whole(number: float) -> Value:
     return Value(number, digits=0)
 
 
@@ -116,12 +116,8 @@ def classes_table(task: str, summaries: Sequence[Summary]) -> Table | None:
     columns = {f"{summary.group.label.split(': ', 1)[1]} (%)": _mean_recall(summary.confusions) for summary in tested}
     counts = np.mean([each.matrix.sum(axis=1) for summary in tested for each in summary.confusions], axis=0)
     rows: list[dict[str, Cell]] = [
-        {
-            "class": name,
-            "images": Value(float(counts[number]), digits=0),
-            **{key: each[number] for key, each in columns.items()},
-        }
-        for number, name in enumerate(names[0])
+        {"class": name, "images": _whole(count), **{key: each[number] for key, each in columns.items()}}
+        for number, (name, count) in enumerate(zip(names[0], counts.tolist()))
     ]
     return table_of(f"classes-{file_name(task)}", "Accuracy by class, final global model", rows)
 
@@ -175,7 +171,7 @@ def rounds_csv(results: Sequence[Result]) -> str:
         for result in results
         for line in result.lines
     ]
-    names = list(dict.fromkeys(name for row in rows for name in row if name != "helpers"))  # a table of its own
+    names = [name for name in (rows[0] if rows else ()) if name != "helpers"]  # a table of its own
     return as_csv([names, *([_plain(row[name]) for name in names] for row in rows)])
 
 

@@ -126,10 +126,9 @@ def read(folder: Path) -> Result:
         with suppress(*BROKEN):
             reason = untrusted.read_beginning(folder / "stopped.txt", 1000).decode(errors="replace")
             problem += f"; stopped by {_one_line(reason)}"
-    extra = [_optional(folder / name) for name in ("confusion.json", "partition.json")]
-    unread = [text for _, text in extra if text]
-    remark = "; ".join([problem, *unread] if problem else unread)
-    confusion, partition = (content for content, _ in extra)
+    confusion, unread = _optional(folder / "confusion.json")
+    partition, unread_too = _optional(folder / "partition.json")
+    remark = "; ".join(filter(None, (problem, unread, unread_too)))
     return Result(str(folder), state, remark, about, lines, confusion, partition, shipped)
 
 
@@ -214,7 +213,7 @@ def _label(each: Group, groups: Sequence[Group]) -> str:
         if name not in OF_MACHINE | {"seed", "task", "model"} | without_effect(Config(**own)).keys()
         and len({repr(other[name]) for other in (same if name in ("arch", "profile") else alike)}) > 1
     ]
-    parts = [f"{own['model']}"]
+    parts = [str(own["model"])]
     for name in differing:
         value = Path(own[name]).name if name == "source" and own[name] else own[name]
         if isinstance(value, bool):

@@ -70,10 +70,10 @@ def summarise(group: Group, references: References | None = None) -> Summary:
         best=mean([100 * max(line["test_acc"] for line in lines) for lines in runs]),
         validated=mean([100 * line["test_acc"] for lines in runs if (line := best_validated(lines)) is not None]),
         local=mean([100 * value for value in local if value is not None]),
-        s2c=mean([_average(lines, "s2c", "sum") for lines in runs]),
+        s2c=mean([average(lines, "s2c", "sum") for lines in runs]),
         s2c_returning=mean([cost for lines in runs if (cost := returning_cost(lines)) is not None]),
-        c2s=mean([_average(lines, "c2s", "sum") for lines in runs]),
-        megabytes=mean([(_average(lines, "s2c", "bytes") + _average(lines, "c2s", "bytes")) / 1e6 for lines in runs]),
+        c2s=mean([average(lines, "c2s", "sum") for lines in runs]),
+        megabytes=mean([(average(lines, "s2c", "bytes") + average(lines, "c2s", "bytes")) / 1e6 for lines in runs]),
         full_megabytes=mean([full / 1e6 for lines in runs if (full := full_bytes(lines)) is not None]),
         minutes=mean([math.fsum(line["seconds"] for line in lines) / 60 for lines in runs]),
         macro_f1=mean([100 * float(confusion.f1.mean()) for confusion in confusions]),
@@ -122,7 +122,8 @@ def returning_cost(lines: Sequence[Mapping[str, Any]]) -> float | None:
     return (total - first_visits * float(lines[0]["s2c"]["sum"])) / (visits - first_visits)
 
 
-def _average(lines: Sequence[Mapping[str, Any]], way: str, what: str) -> float:
+def average(lines: Sequence[Mapping[str, Any]], way: str, what: str) -> float:
+    """The mean over rounds of a cost."""
     return math.fsum(line[way][what] for line in lines) / len(lines)
 
 

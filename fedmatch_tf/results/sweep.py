@@ -14,7 +14,7 @@ from fedmatch_tf.config import Config
 from fedmatch_tf.config.resume import INPUT_PATHS, MAY_CHANGE, with_absolute_paths
 from fedmatch_tf.results import results
 from fedmatch_tf.results.names import run_words
-from fedmatch_tf.results.outcome import describe
+from fedmatch_tf.results.outcome import Row, describe, in_rows
 from fedmatch_tf.results.references import References
 from fedmatch_tf.results.results import FINISHED, Result
 from fedmatch_tf.results.summary import Summary, summarise
@@ -108,7 +108,7 @@ def describe_seeds(summary: Summary) -> str:
     """Means over the seeds, a line each."""
     runs, paper = summary.group.finished, summary.reference.paper
     seeds = ", ".join(str(result.settings["seed"]) for result in runs)
-    rows = [
+    rows: list[Row] = [
         (f"mean of {len(runs)} seeds", f"(seeds {seeds}; ± is the sample standard deviation)"),
         ("test accuracy", f"{plus_minus(summary.final)} % at the end"),
         ("highest", f"{plus_minus(summary.best)} % (chosen on test data)"),
@@ -119,4 +119,4 @@ def describe_seeds(summary: Summary) -> str:
         ("cost to a client", f"{percent(summary.s2c)} % of one parameter set per round"),
         ("cost from a client", f"{percent(summary.c2s)} %"),
     ]
-    return "\n".join(f"  {name:<19} {value}" for name, value in rows if value)
+    return in_rows(rows)

@@ -78,9 +78,9 @@ def texts(table: Table) -> list[list[str]]:
 
 def markdown(table: Table) -> str:
     """The table as Markdown."""
-    lines = [table.head, ["---"] * len(table.head), *texts(table)]
+    lines = [table.head, *texts(table)]
     cells = [[re.sub(r"([|\\`<>*_\[\]])", r"\\\1", cell).replace("\n", " ") for cell in line] for line in lines]
-    cells[1] = ["---"] * len(table.head)
+    cells.insert(1, ["---"] * len(table.head))
     return "\n".join("| " + " | ".join(line) + " |" for line in cells) + "\n"
 
 
@@ -118,21 +118,13 @@ _FORMULA, _NUMBER = re.compile(r"[=@+\-\t\r]"), re.compile(r"[+-]?\d[\d.]*(e[+-]
 
 def latex(table: Table) -> str:
     """The table as a LaTeX tabular."""
-    lines = [" & ".join(escape_latex(cell) for cell in row) + r" \\" for row in texts(table)]
-    head = " & ".join(escape_latex(cell) for cell in table.head) + r" \\"
+    head, *lines = [" & ".join(map(escape_latex, row)) + r" \\" for row in (table.head, *texts(table))]
     begin = r"\begin{tabular}{" + "l" * len(table.head) + "}"
     return "\n".join([f"% {table.name}", begin, r"\hline", head, r"\hline", *lines, r"\hline", r"\end{tabular}"]) + "\n"
 
 
-_LATEX = {
+_LATEX = {letter: f"\\{letter}" for letter in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "±": r"$\pm$",

@@ -95,7 +95,10 @@ class RoundDisplay(Sink):
     def on_round(self, record: RoundRecord) -> None:
         """Shows the round."""
         self._accuracies.append(record.test_acc)
+        self._shown, self._clients_done = time.monotonic(), 0
+        self._first_done = self._first_done or self._shown
         config, local, done = self._config, record.local_test_acc, record.round + 1
+        left = config.num_rounds - done
         cells = {
             "round": f"{done}/{config.num_rounds}",
             "step": f"{record.task_step + 1}/{config.num_steps}" if config.num_steps > 1 else "-",
@@ -107,15 +110,11 @@ class RoundDisplay(Sink):
             "confident": f"{100 * record.confident:3.0f} %",
             "lost": f"{len(record.dropped)} of {len(record.clients)}" if record.dropped else "-",
             "time": f"{record.seconds:.1f} s",
-            "left": "",
+            "left": duration(self._seconds_per_round(done) * left),
         }
-        self._shown, self._clients_done = time.monotonic(), 0
-        self._first_done = self._first_done or self._shown
-        cells["left"] = self._left(done)
         self._rows = [*self._rows[-(ROWS - 1) :], cells]
         if self._live is None and not self._quiet:
             _say("  ".join(f"{name} {value}" for name, value in cells.items() if value != "-"))
-        left = config.num_rounds - done
         if done == self._before + 2 and left and not self._quiet:
             of = f"{config.num_rounds} rounds" if done == 2 else f"{left} of {config.num_rounds} rounds are left"
             seconds = self._seconds_per_round(done) * left + (self._shown - self._begin) * (done == 2)
@@ -141,9 +140,6 @@ class RoundDisplay(Sink):
         if done == self._before + 1:
             return self._shown - self._begin
         return (self._shown - self._first_done) / (done - self._before - 1)
-
-    def _left(self, done: int) -> str:
-        return duration(self._seconds_per_round(done) * (self._config.num_rounds - done))
 
     def _table(self) -> Any:
         """The last rounds, and how far the present one has got."""

@@ -8,7 +8,7 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
@@ -22,7 +22,6 @@ from fedmatch_tf.base.program import program
 from fedmatch_tf.config import Config, ConfigError
 from fedmatch_tf.config.resume import continued, recorded_config
 from fedmatch_tf.federation.records import RoundRecord
-from fedmatch_tf.federation.server import Store
 from fedmatch_tf.runs import checkpoint
 from fedmatch_tf.runs.checkpoint import CLIENTS, Checkpoint
 from fedmatch_tf.runs.original_logs import OriginalLogs
@@ -55,9 +54,8 @@ class Run:
     ) -> None:
         self.folder, self.config, self.state = folder, config, start.state
         self.partitions, self.data = start.partitions, start.data
-        self._check_pts, self._lock, self._recorded = check_pts, lock, recorded or config
-        self._saved_round, self._settings = start.state.rounds_done, start.settings
-        self._saved = start
+        self.check_pts, self._lock, self._recorded = check_pts, lock, recorded or config
+        self._newest = self._saved = start  # checkpoints: one may still be being written
         self._records = start.records
         self.past = decode(start.records, start.state.rounds_done, config.num_clients)  # rounds of earlier sittings
         self.sinks: list[Sink] = []  # what is written into its folder of logs
@@ -72,13 +70,13 @@ class Run:
             keep_settings: what the user has changed on resuming is on record before the first round, for whatever
                 happens in it.
         """
-        folder, check_pts = self.folder, self._check_pts
+        folder, check_pts, start = self.folder, self.check_pts, self._saved
         config = self.config if keep_settings else self._recorded
         if self._newest_is_damaged:
             checkpoint.drop_newest(check_pts)
         folder.mkdir(parents=True, exist_ok=True)
         in_memory = not _on_disk(self.config, self.state)
-        self._store = ClientStore(check_pts / CLIENTS, self._saved.clients, self._thread.submit, in_memory)
+        self.store = ClientStore(check_pts / CLIENTS, start.clients, self._thread.submit, in_memory)
         self.sinks += [
             RoundLog(folder, config, self.past),
             OriginalLogs(folder, check_pts, config, self.past),
@@ -86,9 +84,9 @@ class Run:
             CurveFile(folder, config, self.past),
         ]
         unsynced = no_files(self.config.num_clients)
-        self._writing = self._thread.submit(checkpoint.sync, check_pts, self._saved, unsynced)
+        self._writing = self._thread.submit(checkpoint.sync, check_pts, start, unsynced)
         self._begun = True
-        if keep_settings and self._settings != asdict(self.config):
+        if keep_settings and start.settings != asdict(self.config):
             self._save()
             self.finish()
 
@@ -100,26 +98,11 @@ class Run:
         if not self._begun:
             self._lock.close()
             return
-        try:
+        with self._lock, nullcontext() if kind is None else suppress(OSError):
             for sink in self.sinks:
                 sink.close(failed=kind is not None)
-        except OSError:
-            if kind is None:
-                raise
-        finally:
-            self._lock.close()
         if kind is None:
             self.finish()
-
-    @property
-    def check_pts(self) -> Path:
-        """The folder of its checkpoint."""
-        return self._check_pts
-
-    @property
-    def store(self) -> Store:
-        """What the clients last held."""
-        return self._store
 
     def add(self, record: RoundRecord, state: ServerState) -> None:
         """Takes in a round: its record, and a checkpoint if one is due."""
@@ -130,30 +113,23 @@ class Run:
 
     def save(self) -> None:
         """Writes a checkpoint beside the next round, unless there is one of this round."""
-        if self.state.rounds_done != self._saved_round:
+        if self.state.rounds_done != self._newest.state.rounds_done:
             self._save()
 
     def _save(self) -> None:
-        self._saved_round, self._settings = self.state.rounds_done, asdict(self.config)
-        point = Checkpoint(
-            self._settings,
-            versions(),
-            self.partitions,
-            self.data,
-            self.state,
-            self._store.files(),
-            self._records,
-        )
+        settings, files = asdict(self.config), self.store.files()
+        point = Checkpoint(settings, versions(), self.partitions, self.data, self.state, files, self._records)
+        self._newest = point
         self._writing.result()  # what failed in the last one is raised here
         self._writing = self._thread.submit(self._write_checkpoint, point)
 
     def _write_checkpoint(self, point: Checkpoint) -> None:
         """A checkpoint outlives this process as soon as it has its name, and a power cut when it is synced."""
         previous = self._saved
-        checkpoint.save(self._check_pts, point)
+        checkpoint.save(self.check_pts, point)
         self._saved = point
-        checkpoint.sync(self._check_pts, point, previous.clients)
-        self._store.keep(previous.clients, point.clients)
+        checkpoint.sync(self.check_pts, point, previous.clients)
+        self.store.keep(previous.clients, point.clients)
 
     def finish(self) -> None:
         """Everything is written afterwards, or the reason why not is raised."""
@@ -163,20 +139,14 @@ class Run:
         """What to type to go on, and from where."""
         wait([self._writing])
         problem = self._writing.exception()
-        return (
-            f"{f'Writing the checkpoint failed: {problem}. ' if problem else ''}"
-            f"The last checkpoint is after {self._saved.state.rounds_done} of {self.config.num_rounds} rounds. "
-            f"To go on:\n"
-            f"  {program()} --resume {shlex.quote(str(self.folder))}"
-        )
+        failure = f"Writing the checkpoint failed: {problem}. " if problem else ""
+        done = f"{self._saved.state.rounds_done} of {self.config.num_rounds} rounds"
+        command = f"{program()} --resume {shlex.quote(str(self.folder))}"
+        return f"{failure}The last checkpoint is after {done}. To go on:\n  {command}"
 
 
 def create(
-    config: Config,
-    state: ServerState,
-    partitions: str,
-    data: DataAbout,
-    kernels: Sequence[np.ndarray] = (),
+    config: Config, state: ServerState, partitions: str, data: DataAbout, kernels: Sequence[np.ndarray] = ()
 ) -> Run:
     """A new run, named by the time. It can be resumed as soon as its folder is there.
 
@@ -222,9 +192,7 @@ def reopen(folder: Path, given: Mapping[str, Any]) -> tuple[Run, list[str]]:
         if num_rates not in (0, devices):
             raise DataError(f"{check_pts}: expected rates of {devices} devices, received {num_rates}. It was edited")
         config = decide(continued(recorded, given))
-        notes = []
-        if problem:
-            notes.append(f"The newest checkpoint is damaged ({problem}); going on from the one before")
+        notes = [f"The newest checkpoint is damaged ({problem}); going on from the one before"] if problem else []
         then, now = start.versions, versions()
         changed = [
             f"{name} {shortened(then.get(name, 'not installed'), 40)}, now {now.get(name, 'not installed')}"

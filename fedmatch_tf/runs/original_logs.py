@@ -19,6 +19,16 @@ _COSTS = {"sum": "sum", "sig": "sigma", "psi": "psi", "hlp": "helpers"}  # the o
 _RATIOS = {"ratio": "sum", "sig_ratio": "sigma", "psi_ratio": "psi", "hlp_ratio": "helpers"}
 
 
+def _empty(options: Mapping[str, Any], costs: Mapping[str, str], scores: Sequence[str] = _SCORES) -> dict[str, Any]:
+    """A log before the first round; nobody sends helpers to the server."""
+    return {
+        "c2s": {name: [] for name, ours in costs.items() if ours != "helpers"},
+        "s2c": {name: [] for name in costs},
+        "scores": {name: [] for name in scores},
+        "options": options,
+    }
+
+
 class OriginalLogs(Sink):
     """One file per actor, complete after every round: a pure function of settings and records."""
 
@@ -26,21 +36,15 @@ class OriginalLogs(Sink):
         """Takes in the rounds so far; a log of a client that is in none of them goes."""
         self._folder = folder
         self._options = original_options(config, folder, check_pts)
-        self._server: dict[str, Any] = {
-            "c2s": {"sum": [], "sig": [], "psi": []},
-            "s2c": {"sum": [], "sig": [], "psi": [], "hlp": []},
-            "scores": {name: [] for name in (*_SCORES, "aggr_acc", "aggr_lss")},
-            "options": self._options,
-        }
+        self._server = _empty(self._options, _COSTS, (*_SCORES, "aggr_acc", "aggr_lss"))
         self._clients: dict[int, dict[str, Any]] = {}
         for record in records:
             self._collect(record)
         if records or (folder / "server.txt").exists():
             self._write(self._clients)
         for path in folder.glob("client-*.txt"):
-            if re.fullmatch(r"client-\d+\.txt", path.name) and path.name not in {
-                f"client-{client}.txt" for client in self._clients
-            }:
+            number = re.fullmatch(r"client-(\d+)\.txt", path.name)
+            if number and int(number[1]) not in self._clients:
                 path.unlink()
 
     def on_round(self, record: RoundRecord) -> None:
@@ -59,13 +63,8 @@ class OriginalLogs(Sink):
         self._server["scores"]["aggr_acc"].append(record.test_acc)
         self._server["scores"]["aggr_lss"].append(record.test_loss)
         for client in record.actors.clients:
-            empty = {
-                "s2c": {"ratio": [], "sig_ratio": [], "psi_ratio": [], "hlp_ratio": []},
-                "c2s": {"ratio": [], "psi_ratio": [], "sig_ratio": []},
-                "scores": {name: [] for name in _SCORES},
-                "options": self._options,
-            }
-            _append(self._clients.setdefault(client.client, empty), client, _RATIOS, client.scores)
+            log = self._clients.setdefault(client.client, _empty(self._options, _RATIOS))
+            _append(log, client, _RATIOS, client.scores)
 
 
 def _append(log: dict[str, Any], costs: Any, names: Mapping[str, str], scores: ActorScores) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
+from collections import Counter
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,26 +20,10 @@ from fedmatch_tf.runs.display import Progress
 
 def partition_spec(config: Config) -> PartitionSpec:
     """What decides the run's partitions."""
-    reads = KINDS[config.kind].reads
-    return PartitionSpec(
-        scenario=config.scenario,
-        kind=config.kind,
-        dataset=config.dataset,
-        num_clients=config.num_clients,
-        labels_per_class=config.labels_per_class,
-        num_test=0 if config.test_split == "source" else config.num_test,
-        num_valid=config.num_valid,
-        num_steps=config.num_steps,
-        image_size=config.image_size,
-        seed=config.seed,
-        unlabeled_per_client=config.unlabeled_per_client,
-        alpha=config.alpha if "alpha" in reads else None,
-        alpha_labeled=config.alpha_labeled,
-        classes_per_client=config.classes_per_client if "classes_per_client" in reads else None,
-        labeled_fraction=config.labeled_fraction,
-        labeled_clients=config.labeled_clients,
-        test_split=None if config.test_split == "pooled" else config.test_split,
-    )
+    values = {field.name: getattr(config, field.name) for field in fields(PartitionSpec)}
+    unread = {"alpha", "classes_per_client"} - set(KINDS[config.kind].reads)
+    ignored: dict[str, Any] = {"test_split": None} if config.test_split == "pooled" else {"num_test": 0}
+    return PartitionSpec(**{**values, **dict.fromkeys(unread), **ignored})
 
 
 def with_own_partitions(config: Config, checksum: str = "") -> Config:
@@ -135,21 +120,26 @@ def data_about(config: Config) -> DataAbout:
     return DataAbout(tuple(partitions.image_shape), names)
 
 
+def _manifest(config: Config) -> manifest.Manifest | None:
+    """None where others made the partitions."""
+    folder = config.partition_folder
+    return manifest.read_manifest(folder) if (folder / manifest.NAME).exists() else None
+
+
 def client_sizes(config: Config) -> dict[int, int]:
     """Examples of each client, of all steps; none without a manifest."""
-    sizes: dict[int, int] = {}
-    for file in (open_partitions(Path(config.dataset_path), config.task).files or {}).values():
+    found, sizes = _manifest(config), Counter[int]()
+    for file in found.files.values() if found else ():
         if file.client is not None:
-            sizes[file.client] = sizes.get(file.client, 0) + file.num_examples
+            sizes[file.client] += file.num_examples
     return sizes
 
 
 def class_counts(config: Config) -> dict[str, Any] | None:
     """Class names and the number of each client's unlabelled examples by class; None without a manifest."""
-    folder = config.partition_folder
-    if not (folder / manifest.NAME).exists():
+    found = _manifest(config)
+    if found is None:
         return None
-    found = manifest.read_manifest(folder)
     counts: dict[int, list[int]] = {}
     for file in found.files.values():
         if file.role == "unlabeled" and file.client is not None:
@@ -160,9 +150,8 @@ def class_counts(config: Config) -> dict[str, Any] | None:
 
 def shares_of_test(config: Config) -> dict[str, float]:
     """Each class's share of the test data, by name; none without a manifest."""
-    folder = config.partition_folder
-    if not (folder / manifest.NAME).exists():
+    found = _manifest(config)
+    if found is None:
         return {}
-    found = manifest.read_manifest(folder)
     (counts,) = [file.class_counts for file in found.files.values() if file.role == "test"]
     return {name: count / sum(counts) for name, count in zip(found.class_names, counts)}

@@ -36,18 +36,17 @@ class About(NamedTuple):
     best: Optional[tuple[Whole, Number]]
 
 
-def vector(name: str, value: Any, size: Optional[int] = None) -> None:
+def _check_vector(name: str, value: np.ndarray, size: Optional[int] = None) -> None:
     """float32 [n], finite, of this size if it is given."""
-    if not isinstance(value, np.ndarray) or value.dtype != np.float32 or value.ndim != 1:
-        kind = f"{value.dtype} {list(value.shape)}" if isinstance(value, np.ndarray) else "none"
-        raise DataError(f"{name}: expected float32 [n], received {kind}")
+    if value.dtype != np.float32 or value.ndim != 1:
+        raise DataError(f"{name}: expected float32 [n], received {value.dtype} {list(value.shape)}")
     if size is not None and len(value) != size:
         raise DataError(f"{name}: expected {size} numbers, received {len(value)}")
     if not np.isfinite(value).all():
         raise DataError(f"{name}: expected finite numbers, received NaN or infinity")
 
 
-def read_about(content: Any, arrays: Mapping[str, Any], memory: str) -> About:
+def read_about(content: Any, arrays: Mapping[str, np.ndarray], memory: str) -> About:
     """What it has as JSON; raises DataError unless this is what a checkpoint holds.
 
     Args:
@@ -58,56 +57,44 @@ def read_about(content: Any, arrays: Mapping[str, Any], memory: str) -> About:
     kinds = {"num_clients": whole(1, 2**53), "num_rounds": whole(1, 2**53), "task": str}
     settings = [read(kind, f"settings.{name}", about.settings.get(name)) for name, kind in kinds.items()]
     num_clients, num_rounds, _ = settings
-    names = ("sigma", "rounds_done", "embedded", "embeddings", "clients", "records")
-    missing = [name for name in names if name not in arrays]
+    memories = [name for name in arrays if name.startswith(memory)]
+    names = ["sigma", "rounds_done", "embedded", "embeddings", "clients", "records"]
+    missing = [name for name in names + [f"{memory}{number}" for number in range(len(memories))] if name not in arrays]
     if missing:
         raise DataError(f"expected an array {missing[0]}, found none")
-    for name in arrays:
-        if not isinstance(arrays[name], np.ndarray):
-            raise DataError(f"{name}: expected an array, received {type(arrays[name]).__name__}")
     if (records := arrays["records"]).dtype != np.uint8:
         raise DataError(f"records: expected text, received {records.dtype} {list(records.shape)}")
     sigma = arrays["sigma"]
-    vector("sigma", sigma)
-    for name in arrays:
-        if name in ("psi", "best") or name.startswith(memory):
-            vector(name, arrays[name], len(sigma) if name == "best" else None)
+    for name in ("sigma", "psi", "best", *memories):
+        if name in arrays:
+            _check_vector(name, arrays[name], len(sigma) if name == "best" else None)
     if "psi" in arrays and not 0 < len(arrays["psi"]) <= len(sigma):
         raise DataError(f"psi: expected 1 to {len(sigma)} numbers, as sigma has, received {len(arrays['psi'])}")
-    remembered = sum(name.startswith(memory) for name in arrays)
-    gap = [f"{memory}{number}" for number in range(remembered) if f"{memory}{number}" not in arrays]
-    if gap:
-        raise DataError(f"expected an array {gap[0]}, found none")
     if (about.best is not None) != ("best" in arrays):
         raise DataError("best: expected its weights with its round and loss, found one of them only")
     done = arrays["rounds_done"]
     if done.shape != () or done.dtype.kind not in "iu":
         raise DataError(f"rounds_done: expected a whole number, received {done.dtype} {list(done.shape)}")
     read(whole(0, num_rounds), "rounds_done", int(done))
-    _check_embeddings(arrays["embedded"], arrays["embeddings"], num_clients)
-    num_classes, width = len(about.data[1]), arrays["embeddings"].shape[-1]
+    num_classes = len(about.data[1])
     if num_classes < 2:
         raise DataError(f"about.data[1]: expected at least two classes, received {num_classes}")
-    if len(arrays["embedded"]) and width != num_classes:
-        raise DataError(f"embeddings: expected {num_classes} numbers per client, one per class, received {width}")
+    _check_embeddings(arrays["embedded"], arrays["embeddings"], num_clients, num_classes)
     _check_clients(arrays["clients"], num_clients, len(sigma))
     return about
 
 
-def _check_embeddings(embedded: np.ndarray, embeddings: np.ndarray, num_clients: int) -> None:
+def _check_embeddings(embedded: np.ndarray, embeddings: np.ndarray, num_clients: int, num_classes: int) -> None:
     if embedded.dtype.kind not in "iu" or embedded.ndim != 1 or len(set(embedded.tolist())) != len(embedded):
         raise DataError("embedded: expected different numbers of clients")
     for client in embedded.tolist():
         read(whole(0, num_clients - 1), "embedded", client)
-    if (
-        embeddings.dtype != np.float32
-        or embeddings.ndim < 1
-        or len(embeddings) != len(embedded)
-        or not np.isfinite(embeddings).all()
-    ):
+    shape = (*embeddings.shape[:1], embeddings.dtype)
+    if shape != (len(embedded), np.float32) or not np.isfinite(embeddings).all():
         raise DataError(f"embeddings: expected {len(embedded)} rows of finite float32")
-    if len(embedded) and embeddings.ndim != 2:
-        raise DataError(f"embeddings: expected one row per client, received {list(embeddings.shape)}")
+    if len(embedded) and embeddings.shape[1:] != (num_classes,):
+        received = list(embeddings.shape[1:])
+        raise DataError(f"embeddings: expected {num_classes} numbers per client, one per class, received {received}")
 
 
 def _check_clients(clients: np.ndarray, num_clients: int, size: int) -> None:

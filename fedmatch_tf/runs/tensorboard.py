@@ -35,9 +35,8 @@ class ScalarLog(Sink):
         folder.mkdir(exist_ok=True)
         self._folder, self._embeddings = folder, embeddings
         times = _times(folder / NAME)
-        with open(
-            folder / NAME, "wb", opener=not_through_links
-        ) as file:  # in place, as a TensorBoard that is watching goes on reading there
+        # In place, as a TensorBoard that is watching goes on reading there.
+        with open(folder / NAME, "wb", opener=not_through_links) as file:
             file.write(_framed(Event(file_version="brain.Event:2")))
             for record in records:
                 file.write(_event(record, times.get(record.round + 1, time.time())))

@@ -69,8 +69,7 @@ def train(config: Config, watch: Watch, worker: MakeWorker = make_worker) -> Pat
     config = decide(with_absolute_paths(config))
     check_backend(config)
     check_installed(config)
-    _check_output(Path(config.output_path))
-    _check_inputs(config)
+    _check_paths(config)
     config, note = beside_others(config, watch.progress)
     display = RoundDisplay(config, watch.quiet, logger=watch.logger)
     if note:
@@ -97,7 +96,7 @@ def resume(folder: Path, given: Mapping[str, Any], watch: Watch, worker: MakeWor
         display = RoundDisplay(config, watch.quiet, run.past, watch.logger)
         for note in notes:
             display.note(f"note: {note}")
-        if run.state.rounds_done < config.num_rounds or _lacks_results(run):
+        if run.state.rounds_done < config.num_rounds or not all(path.exists() for path in _results(run)):
             check_backend(config)
             check_installed(config)
             _check_partitions(run, watch.progress)
@@ -183,11 +182,6 @@ def _results(run: Run) -> list[Path]:
     return [run.folder / CONFUSION, run.check_pts / checkpoint.MODEL, *best]
 
 
-def _lacks_results(run: Run) -> bool:
-    """Whether something is still to be made of the final global model."""
-    return not all(path.exists() for path in _results(run))
-
-
 def _write_results(run: Run, backend: Backend, note: Callable[[str], None]) -> None:
     """Writes the confusion matrix of the final global model, its file, and the best model's, where there are any."""
     if not run.config.has_global_model:
@@ -206,28 +200,24 @@ def _write_results(run: Run, backend: Backend, note: Callable[[str], None]) -> N
             note(f"note: {name} opens in Keras 2 alone, because of {', '.join(foreign)} in the network")
 
 
-def _check_output(path: Path) -> None:
-    """Raises now what writing there would raise after minutes; writes nothing."""
+def _check_paths(config: Config) -> None:
+    """Raises now what would be raised when partitions are written and TensorFlow is started; writes nothing."""
+    path = Path(config.output_path)
     nearest = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK):
         raise ConfigError(f"--output-path: expected a folder that can be written to, received {path}")
-
-
-def _check_inputs(config: Config) -> None:
-    """Raises now what a worker would raise once partitions are written and TensorFlow is started."""
-    for name, path in (("init_weights", config.init_weights), ("probe_image", config.probe_image)):
-        if path is not None and not Path(path).is_file():
-            raise DataError(f"{flag(name)}: expected a file, found none at {path}")
+    for name, given in (("init_weights", config.init_weights), ("probe_image", config.probe_image)):
+        if given is not None and not Path(given).is_file():
+            raise DataError(f"{flag(name)}: expected a file, found none at {given}")
 
 
 def _check_partitions(run: Run, progress: Progress) -> None:
     """The data are those that the run began with; made again if they are gone."""
-    config = run.config
-    folder = config.partition_folder
+    folder = run.config.partition_folder
     if not folder.is_dir():
-        ensure_partitions(config, progress)
-    check_complete(config)
-    if fingerprint(config.partition_folder) != run.partitions:
+        ensure_partitions(run.config, progress)
+    check_complete(run.config)
+    if fingerprint(folder) != run.partitions:
         raise DataError(
             f"{folder}: expected the partitions that the run began with, found others. "
             f"Say where they are with --dataset-path, or make them again with --work-type gen_data --force"

@@ -43,9 +43,12 @@ def write_run(folder: Path, accuracies: list[float], task: str = "lc-biid-c10", 
     folder.mkdir(parents=True)
     content = {"settings": dataclasses.asdict(config), "versions": {}}
     (folder / "config.json").write_text(json.dumps(content))
-    lines = [json.dumps(line(number, accuracy)) for number, accuracy in enumerate(accuracies)]
-    (folder / "rounds.jsonl").write_text("".join(f"{text}\n" for text in lines))
+    write_rounds(folder, [line(number, accuracy) for number, accuracy in enumerate(accuracies)])
     return folder
+
+
+def write_rounds(folder: Path, lines: list[dict[str, Any]]) -> None:
+    (folder / "rounds.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in lines))
 
 
 def groups_of(logs: Path) -> list[results.Group]:

@@ -19,6 +19,8 @@ from fedmatch_tf.results.tables import comma_separated
 from tests.conftest import ORIGINAL, ROOT, assert_refused, run_main
 from tests.results.made_up_runs import write_run
 
+OPTIONS = {"task": "lc-biid-c10", "lr": 0.001, "confidence": 0.75, "wd": 1e-4, "archi": "resnet9", "frac_clients": 0.05}
+
 
 def write_original(folder: Path, accuracies: list[float], **options: Any) -> Path:
     folder.mkdir(parents=True)
@@ -27,15 +29,7 @@ def write_original(folder: Path, accuracies: list[float], **options: Any) -> Pat
         "c2s": {"sum": [0.5] * count, "sig": [0.3] * count, "psi": [0.2] * count},
         "s2c": {"sum": [2.0] + [1.0] * (count - 1), "sig": [1.0] * count, "psi": [1.0] * count, "hlp": [0.0] * count},
         "scores": {"aggr_acc": accuracies, "aggr_lss": [2.0] * count, "valid_loss": []},
-        "options": {
-            "task": "lc-biid-c10",
-            "lr": 0.001,
-            "confidence": 0.75,
-            "wd": 0.0001,
-            "archi": "resnet9",
-            "frac_clients": 0.05,
-            **options,
-        },
+        "options": {**OPTIONS, **options},
     }
     (folder / "server.txt").write_text(json.dumps(server))
     (folder / "client-3.txt").write_text(json.dumps({"scores": {"valid_loss": [1.0], "test_acc": [0.5]}}))
@@ -57,7 +51,7 @@ def test_every_quantity_has_a_verdict_on_the_rounds_that_both_have(tmp_path: Pat
     assert rows["C2S, sigma (%)"]["verdict"] == "differs"  # 100 against 30
     helpers = rows["S2C, helpers (%)"]
     assert (helpers["ours, mean"], helpers["original, mean"]) == ("25", "0")
-    assert theirs.clients[3]["test_acc"] == [0.5]
+    assert theirs.clients[3]["test_acc"] == (0.5,)
 
 
 def test_settings_that_differ_stand_beside_each_other(tmp_path: Path) -> None:
@@ -176,21 +170,18 @@ def test_the_figures_on_the_page_are_those_of_the_record(tmp_path: Path) -> None
     folder = compare(records, ORIGINAL / "curve_lc-biid-c10.json", tmp_path)
     rows = [row.split(",") for row in (folder / "tables" / "tens.csv").read_text().replace('", ', " ").splitlines()]
     page = (ROOT / "docs" / "FIDELITY.md").read_text()
-    for quantity, label in (("accuracy (%)", "accuracy (%)"), ("loss", "loss")):
+    for quantity in ("accuracy (%)", "loss"):
         both = [[(row[3], row[4]) for row in rows if row[:2] == [f"{Path(run).name}", quantity]] for run in records]
         first, second = ([ours for ours, _ in run] for run in both)
         theirs = [original for _, original in both[0]]
-        originals = "the original's, seed 1" if label.startswith("accuracy") else "the original's"
-        for name, values in ((f"{label}, ours, seed 1", first), ("ours, seed 2", second), (originals, theirs)):
+        originals = "the original's, seed 1" if quantity.startswith("accuracy") else "the original's"
+        for name, values in ((f"{quantity}, ours, seed 1", first), ("ours, seed 2", second), (originals, theirs)):
             cells = [
                 [float(cell) for cell in row.split("|")[2:6]]
                 for row in page.splitlines()
                 if row.startswith(f"| {name} |")
             ]
-            assert [float(value) for value in values] in [pytest.approx(each, abs=0.0051) for each in cells], (
-                name,
-                values,
-            )
+            assert [float(value) for value in values] in [pytest.approx(each, abs=0.0051) for each in cells], name
 
 
 def test_settings_that_the_original_does_not_record_are_told_and_those_that_it_does_stand_once(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from fedmatch_tf.results.summary import band, summarise
 from fedmatch_tf.runs.curve import curve
 from fedmatch_tf.runs.tensorboard import NAME, ScalarLog
 from tests.conftest import ROOT, assert_refused, run_main
-from tests.results.made_up_runs import groups_of, line, record, write_run
+from tests.results.made_up_runs import groups_of, line, record, write_rounds, write_run
 
 LOSSES = ("total", "supervised", "inter_client", "pseudo", "l1", "l2", "proximal")
 HOSTILE = "<script>alert(1)</script> & $x_1^2$ \\input{/etc/passwd} | =cmd() ~ % # {}"
@@ -62,28 +62,17 @@ def test_hostile_strings_are_escaped_everywhere(tmp_path: Path) -> None:
 
 def test_a_cell_is_no_formula_for_a_spreadsheet() -> None:
     table = tables.Table("t", "t", ["a", "b"], [["=1+1", "-3.50"], ["@x", "+cmd"]])
-    assert list(csv.reader(tables.comma_separated(table).splitlines())) == [
-        ["a", "b"],
-        ["'=1+1", "-3.50"],
-        ["'@x", "'+cmd"],
-    ]
+    assert tables.comma_separated(table) == "a,b\n'=1+1,-3.50\n'@x,'+cmd\n"
 
 
 def test_csv_has_numbers_in_cells_and_deviations_in_columns_of_their_own() -> None:
-    table = tables.Table(
-        "t",
-        "t",
-        ["model", "acc.", "paper", "difference"],
-        [
-            ["a", tables.Value(12.3456789, 0.5), tables.Value(50.0), tables.Missing("other settings")],
-            ["b", tables.Value(1e-7), "", tables.Value(-3.5, sign=True)],
-        ],
-    )
-    assert list(csv.reader(tables.comma_separated(table).splitlines())) == [
-        ["model", "acc.", "acc., deviation", "paper", "difference"],
-        ["a", "12.345679", "0.5", "50", ""],
-        ["b", "0", "", "", "-3.5"],
+    rows: list[list[tables.Cell]] = [
+        ["a", tables.Value(12.3456789, 0.5), tables.Value(50.0), tables.Missing("other settings")],
+        ["b", tables.Value(1e-7), "", tables.Value(-3.5, sign=True)],
     ]
+    table = tables.Table("t", "t", ["model", "acc.", "paper", "difference"], rows)
+    head = 'model,acc.,"acc., deviation",paper,difference\n'
+    assert tables.comma_separated(table) == head + "a,12.345679,0.5,50,\nb,0,,,-3.5\n"
     assert tables.texts(table) == [["a", "12.35 ± 0.50", "50.00", "- other settings"], ["b", "0.00", "", "-3.50"]]
 
 
@@ -91,8 +80,7 @@ def test_all_rounds_of_all_runs_are_one_flat_table(tmp_path: Path) -> None:
     for seed in (1, 2):
         write_run(tmp_path / "logs" / f"run{seed}", [0.25, 0.5], seed=seed)
     measured = {"labeled_acc": {"before": 0.5, "after": 0.25, "steps": [0.75, 0.5]}, "confident_rows": 3}
-    last = [line(0, 0.25), line(1, 0.5, **measured)]
-    (tmp_path / "logs" / "run2" / "rounds.jsonl").write_text("".join(json.dumps(each) + "\n" for each in last))
+    write_rounds(tmp_path / "logs" / "run2", [line(0, 0.25), line(1, 0.5, **measured)])
     made = report([str(tmp_path / "logs" / "*")], tmp_path)
     rows = list(csv.DictReader((made / "tables" / "rounds.csv").open()))
     assert [(row["run"], row["seed"], row["round"], row["test_acc"]) for row in rows] == [
@@ -146,7 +134,7 @@ def test_costs_are_means_over_the_seeds(tmp_path: Path) -> None:
     for seed, cost in ((1, 0.5), (2, 1.5)):
         folder = write_run(tmp_path / f"run{seed}", [0.5], seed=seed)
         sent = {"sum": cost, "sigma": cost, "psi": 0.0, "helpers": 0.0, "bytes": 1.0}
-        (folder / "rounds.jsonl").write_text(json.dumps(line(0, 0.5, s2c=sent)) + "\n")
+        write_rounds(folder, [line(0, 0.5, s2c=sent)])
     (group,) = groups_of(tmp_path)
     rounds, centre, width = band(group, "s2c", "sum")
     assert (rounds, centre) == ([1], [100.0])
@@ -170,8 +158,7 @@ def test_what_a_model_does_not_have_is_not_drawn(tmp_path: Path) -> None:
     for model in ("local-uda", "fedavg-fixmatch", "fedmatch"):
         folder = write_run(tmp_path / "logs" / model, [0.5, 0.6], model=model)
         share = {"local-uda": 1.0, "fedavg-fixmatch": 0.0, "fedmatch": 0.5}[model]
-        lines = [line(number, 0.5, confident=share, local_test_acc=0.5) for number in range(2)]
-        (folder / "rounds.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
+        write_rounds(folder, [line(number, 0.5, confident=share, local_test_acc=0.5) for number in range(2)])
     summaries = [summarise(group) for group in groups_of(tmp_path / "logs")]
     drawn = {name: figure.axes[0].get_legend_handles_labels()[1] for name, _, figure in task_figures("t", summaries)}
     assert drawn["accuracy-t"] == ["fedmatch", "fedavg-fixmatch", "local-uda"]
@@ -226,7 +213,7 @@ def full_report(tmp_path: Path) -> Path:
         extra["train_loss"] = dict.fromkeys(LOSSES, None) | {"total": 15_000.0, "supervised": 20.0, "l2": 14_980.0}
         extra["norms"] = {"sigma": 67.6, "psi": 13.5, "cosine": 0.9}
         lines = [line(n, 0.2, pseudo_label_acc=0.9, helpers={"1": [0, 2], "0": [2]}, **extra) for n in range(3)]
-        (folder / "rounds.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
+        write_rounds(folder, lines)
         counts = {"class_names": ["cat", "dog"], "unlabeled": [[5, 1], [2, 2], [0, 9]]}
         (folder / "partition.json").write_text(json.dumps(counts))
         (folder / "confusion.json").write_text(json.dumps({"class_names": ["cat", "dog"], "matrix": [[8, 2], [3, 7]]}))
@@ -237,19 +224,8 @@ def full_report(tmp_path: Path) -> Path:
 def test_every_kind_of_figure_is_drawn(tmp_path: Path) -> None:
     made = full_report(tmp_path)
     kinds = {path.stem.split("-lc-biid-c10")[0] for path in (made / "figures").glob("*.png")}
-    assert kinds == {
-        "accuracy",
-        "confident",
-        "pseudo-labels",
-        "cost",
-        "parts",
-        "train-loss",
-        "norms",
-        "labeled-acc",
-        "helpers",
-        "classes",
-        "confusion",
-    }
+    of_models = {"accuracy", "confident", "pseudo-labels", "labeled-acc", "classes"}
+    assert kinds == {*of_models, "cost", "parts", "train-loss", "norms", "helpers", "confusion"}
     page = (made / "report.html").read_text()
     assert "http://" not in page.replace("http://www.w3.org", "")
     assert "https://" not in page
@@ -351,17 +327,9 @@ def test_the_page_works_in_a_browser(tmp_path: Path) -> None:
     made = full_report(tmp_path)
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM or ""
-    for flag in [
-        "headless=new",
-        "no-sandbox",
-        "disable-gpu",
-        "no-first-run",
-        "disable-sync",
-        "disable-component-update",
-    ]:
+    disabled = [f"disable-{what}" for what in ("gpu", "sync", "component-update", "background-networking")]
+    for flag in ("headless=new", "no-sandbox", "no-first-run", f"user-data-dir={tmp_path / 'browser'}", *disabled):
         options.add_argument(f"--{flag}")
-    options.add_argument("--disable-background-networking")
-    options.add_argument(f"--user-data-dir={tmp_path / 'browser'}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     browser = webdriver.Chrome(options=options, service=Service(DRIVER))
     try:
@@ -408,21 +376,17 @@ def test_a_runs_outcome_has_its_last_and_best_accuracy(tmp_path: Path) -> None:
 
 def test_a_servers_rate_that_fell_is_told_and_drawn(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "logs" / "run", [0.1, 0.2], task="ls-biid-c10")
-    assert "server's rate" not in describe(results.read(folder))  # runs of earlier versions have none on record
-    rounds = [line(0, 0.1), line(1, 0.2, server_lr=1e-3)]  # begun with an earlier version
-    (folder / "rounds.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rounds))
-    assert "server's rate" not in describe(results.read(folder))  # it did not fall
-    rounds[1]["server_lr"] = 1e-3 / 3
-    (folder / "rounds.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rounds))
-    assert re.search("server's rate +0.001 at the start, 0.000333 at the end", describe(results.read(folder)))
-    rounds[0]["server_lr"] = 1e-3
-    (folder / "rounds.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rounds))
+
+    def told(first: Any, last: Any) -> str:
+        write_rounds(folder, [line(0, 0.1, server_lr=first), line(1, 0.2, server_lr=last)])
+        return describe(results.read(folder))
+
+    assert "server's rate" not in told(None, None)  # runs of earlier versions have none on record
+    assert "server's rate" not in told(None, 1e-3)  # it did not fall
+    assert re.search("server's rate +0.001 at the start, 0.000333 at the end", told(1e-3, 1e-3 / 3))
     made = report([str(folder)], tmp_path)
     assert (made / "figures" / "learning-rate-server-ls-biid-c10.png").exists()
     assert not (made / "figures" / "learning-rate-ls-biid-c10.png").exists()  # the clients' did not fall
-    rounds[1]["server_lr"] = "low"
-    (folder / "rounds.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rounds))
-    assert "line 2: round 2.server_lr: expected a finite number, received 'low'" in results.read(folder).remark
 
 
 def test_without_references_a_report_and_an_outcome_say_nothing_of_papers(tmp_path: Path) -> None:

@@ -19,26 +19,17 @@ def test_means_and_sample_deviations_are_over_seeds(tmp_path: Path) -> None:
         write_run(tmp_path / f"run{seed}", accuracies, seed=seed)
     (group,) = groups_of(tmp_path)
     summary = summarise(group)
-    assert summary.final is not None
-    assert summary.final.value == pytest.approx(40)
-    assert summary.final.deviation == pytest.approx(10)  # of 30, 40 and 50
-    assert summary.best is not None
-    assert summary.best.value == pytest.approx((50 + 40 + 90) / 3)
-    assert summary.s2c is not None
-    assert summary.s2c.value == pytest.approx(4 / 3)  # 2, 1 and 1
-    assert summary.c2s is not None
-    assert summary.c2s.value == pytest.approx(0.5)
-    assert summary.megabytes is not None
-    assert summary.megabytes.value == pytest.approx(4)
-    assert summary.minutes is not None
-    assert summary.minutes.value == pytest.approx(1.5)
+    assert summary.final == pytest.approx((40, 10))  # of 30, 40 and 50
+    means = (summary.best, summary.s2c, summary.c2s, summary.megabytes, summary.minutes)
+    # s2c is 2, 1 and 1
+    assert [each and each.value for each in means] == pytest.approx([(50 + 40 + 90) / 3, 4 / 3, 0.5, 4, 1.5])
     assert summary.local is None
 
 
 def test_one_seed_has_no_deviation() -> None:
     assert mean([3.0]) == (3.0, None)
     assert mean([]) is None
-    assert tuple(mean([1.0, 3.0]) or ()) == pytest.approx((2.0, math.sqrt(2)))
+    assert mean([1.0, 3.0]) == pytest.approx((2.0, math.sqrt(2)))
 
 
 def test_partial_and_unreadable_runs_are_shown_and_never_averaged(tmp_path: Path) -> None:
@@ -61,9 +52,7 @@ def test_partial_and_unreadable_runs_are_shown_and_never_averaged(tmp_path: Path
     assert len(found["torn"].lines) == 2
     (group,) = results.group(list(found.values()))
     summary = summarise(group)
-    assert summary.final is not None
-    assert summary.final.value == pytest.approx(30)
-    assert summary.final.deviation is None
+    assert summary.final == (30.0, None)
     table = report_tables.summary_table([summary])
     row = dict(zip(table.head, tables.texts(table)[0]))
     assert (row["rounds"], row["seeds"], row["not finished"], row["final acc. (%)"]) == ("3", "1", "2", "30.00")
@@ -106,37 +95,19 @@ def test_runs_on_other_data_are_other_groups(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "spoilt",
     [
-        '{"round": 0}',
-        "[]",
-        "null",
-        "{",
-        '{"round": 1, "test_acc": 1}',
+        *('{"round": 0}', "[]", "null", "{", '{"round": 1, "test_acc": 1}', "\x00\x01", "[" * 100_000),
         json.dumps(line(1, 0.5)),
         json.dumps(line(0, 0.5)).replace("0.5", "NaN"),
-        json.dumps({**line(0, 0.5), "test_acc": "high"}),
-        json.dumps({**line(0, 0.5), "helpers": {"x": [1]}}),
-        json.dumps({**line(0, 0.5), "helpers": {"1": ["a"]}}),
-        json.dumps({**line(0, 0.5), "s2c": 3}),
-        "\x00\x01",
-        "[" * 100_000,
-        json.dumps({**line(0, 0.5), "helpers": []}),
-        json.dumps({**line(0, 0.5), "helpers": {"1": [100]}}),
-        json.dumps({**line(0, 0.5), "helpers": {"\u00b2": [1]}}),
-        json.dumps({**line(0, 0.5), "labeled_acc": 3}),
-        json.dumps({**line(0, 0.5), "labeled_acc": {}}),
-        json.dumps({**line(0, 0.5), "labeled_acc": {"before": 0.5, "after": 0.5, "steps": [0.5, 2]}}),
-        json.dumps({**line(0, 0.5), "labeled_acc": {"before": 0.5, "after": 0.5, "steps": 7}}),
-        json.dumps({**line(0, 0.5), "test_acc_sigma": "x"}),
         json.dumps(line(0, -5)),
-        json.dumps(line(0, 1e307)),
-        json.dumps({**line(0, 0.5), "seconds": 10**400}),
-        json.dumps({**line(0, 0.5), "seconds": 1e308}),
-        json.dumps({**line(0, 0.5), "local_test_acc": float("nan")}),
-        json.dumps({**line(0, 0.5), "test_acc": True}),
-        json.dumps({**line(0, 0.5), "train_loss": {"total": 1.0}, "clients": [0, 100]}),
-        json.dumps({**line(0, 0.5), "train_loss": {"total": float("inf")}}),
-        json.dumps({**line(0, 0.5), "train_loss": 2.5}),
-        json.dumps({**line(0, 0.5), "norms": {"psi": 1.0}}),
+        json.dumps(line(0, True)),
+        json.dumps(line(0, 0.5, seconds=10**400)),
+        json.dumps(line(0, 0.5, s2c=3)),
+        json.dumps(line(0, 0.5, helpers=[])),
+        json.dumps(line(0, 0.5, helpers={"\u00b2": [1]})),
+        json.dumps(line(0, 0.5, clients=[0, 100])),
+        json.dumps(line(0, 0.5, labeled_acc={"before": 0.5, "after": 0.5, "steps": [0.5, 2]})),
+        json.dumps(line(0, 0.5, train_loss={"total": float("inf")})),
+        json.dumps(line(0, 0.5, norms={"psi": 1.0})),
     ],
 )
 def test_rounds_that_are_not_records_are_not_read(spoilt: str, tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from PIL import Image
 import fedmatch_tf as fm
 from fedmatch_tf.base.errors import DataError
 from fedmatch_tf.data.files import decode
+from fedmatch_tf.results.evaluation import calibration, measure
 from fedmatch_tf.results.export import export
-from fedmatch_tf.results.measures import calibration, measure
 from tests.command_server import CommandServer
 from tests.conftest import assert_refused, save_npz
 

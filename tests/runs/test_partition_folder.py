@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedmatch_tf.config import make_config
+from fedmatch_tf.config import Config, make_config
 from fedmatch_tf.data.manifest import read_manifest
 from fedmatch_tf.data.sources import load_source
 from fedmatch_tf.runs.display import progress_for
@@ -21,9 +21,14 @@ from fedmatch_tf.runs.partition_folder import (
 from tests.conftest import made_up_images, save_npz
 
 
-def test_a_clients_size_is_what_its_files_hold(tmp_path: Path) -> None:
-    config = make_config("lc-bdir-digits", dataset_path=str(tmp_path), num_clients=4, alpha=0.3)
+def partitioned(folder: Path, task: str, **given: Any) -> Config:
+    config = make_config(task, dataset_path=str(folder), **given)
     ensure_partitions(config, progress_for(True))
+    return config
+
+
+def test_a_clients_size_is_what_its_files_hold(tmp_path: Path) -> None:
+    config = partitioned(tmp_path, "lc-bdir-digits", num_clients=4, alpha=0.3)
     held = dict.fromkeys(range(4), 0)
     for path in config.partition_folder.glob("[su]_*.npy"):
         stored = np.load(path, allow_pickle=True).item()
@@ -35,8 +40,7 @@ def test_a_clients_size_is_what_its_files_hold(tmp_path: Path) -> None:
 
 
 def test_labelled_files_that_are_sorted_by_class_are_told_of(tmp_path: Path) -> None:
-    config = make_config("lc-biid-digits", dataset_path=str(tmp_path), num_clients=3)
-    ensure_partitions(config, progress_for(True))
+    config = partitioned(tmp_path, "lc-biid-digits", num_clients=3)
     assert note_on_order(config) == ""
     (config.partition_folder / "manifest.json").unlink()
     assert note_on_order(config) == "", "made by us, so shuffled"
@@ -49,8 +53,7 @@ def test_labelled_files_that_are_sorted_by_class_are_told_of(tmp_path: Path) -> 
 
 
 def test_the_classes_shares_of_the_test_data(tmp_path: Path) -> None:
-    config = make_config("lc-biid-digits", dataset_path=str(tmp_path), num_clients=3)
-    ensure_partitions(config, progress_for(True))
+    config = partitioned(tmp_path, "lc-biid-digits", num_clients=3)
     stored = np.load(config.partition_folder / "test_digits.npy", allow_pickle=True).item()
     counts = np.argmax(stored["y"], axis=1).tolist()
     assert shares_of_test(config) == {str(label): counts.count(label) / len(counts) for label in range(10)}

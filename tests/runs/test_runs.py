@@ -181,7 +181,6 @@ def test_more_rounds_end_where_a_longer_run_would(lc: list[str], tmp_path: Path)
     run(tmp_path, f"resume={folder}")
     assert json.loads((folder / "confusion.json").read_text())["matrix"] == np.eye(10, dtype=int).tolist()
     assert content(folder) == expected
-    assert content(folder) == expected
 
 
 def test_resuming_with_other_settings_is_refused_with_the_difference() -> None:

@@ -31,19 +31,9 @@ from tests.networks.test_networks import ALEXNET
 
 # Images of 24x24 and AlexNet keep a round short; 2 of 4 clients per round.
 TINY = (
-    "--arch=alexnet",
-    "--image-size=24",
-    "--num-clients=4",
-    "--frac-clients=0.5",
-    "--num-test=30",
-    "--num-valid=20",
-    "--labels-per-class=2",
-    "--num-rounds=3",
-    "--helper-interval=2",
-    "--confidence=0.21",
-    "--seed=5",
-    "--backend=inline",
-    "--threads-per-worker=1",
+    "--arch=alexnet --image-size=24 --num-clients=4 --frac-clients=0.5 --num-test=30 --num-valid=20 "
+    "--labels-per-class=2 --num-rounds=3 --helper-interval=2 --confidence=0.21 --seed=5 --backend=inline "
+    "--threads-per-worker=1"
 )
 
 
@@ -56,7 +46,9 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def train(
     source: Path, cwd: Path, *flags: str, task: str = "lc-biid-own", run: Any = run_main
 ) -> subprocess.CompletedProcess[str]:
-    result: subprocess.CompletedProcess[str] = run("--task", task, "--source", str(source), *TINY, *flags, cwd=cwd)
+    result: subprocess.CompletedProcess[str] = run(
+        "--task", task, "--source", str(source), *TINY.split(), *flags, cwd=cwd
+    )
     return result
 
 
@@ -218,7 +210,7 @@ def test_the_result_is_the_same_bit_for_bit_whoever_computes_it(
 def test_a_run_killed_in_mid_round_goes_on_to_the_same_bits(
     source: Path, tmp_path: Path, inline_runs: dict[str, Path]
 ) -> None:
-    command = [sys.executable, str(ROOT / "main.py"), "--task", "lc-biid-own", "--source", str(source), *TINY]
+    command = [sys.executable, str(ROOT / "main.py"), "--task", "lc-biid-own", "--source", str(source), *TINY.split()]
     process = subprocess.Popen(
         [*command, "--backend=process", "--workers=2"], cwd=tmp_path, stderr=subprocess.DEVNULL, start_new_session=True
     )
@@ -332,11 +324,7 @@ def test_partitions_that_do_not_match_the_run_are_refused(
         ("init-weights", {"sigma_0": np.zeros((4, 4, 3, 64))}, "missing sigma_1, sigma_2, sigma_3, sigma_4, sigma_5"),
         ("init-weights", {f"sigma_{i}": np.zeros((2, 2)) for i in range(6)}, "expected [4, 4, 3, 64], received [2, 2]"),
         ("init-weights", b"nonsense", "--init-weights:"),
-        (
-            "probe-image",
-            np.zeros((1, 32, 32, 3), np.float32),
-            "expected float32 [1, 24, 24, 3], received float32",
-        ),
+        ("probe-image", np.zeros((1, 32, 32, 3), np.float32), "expected float32 [1, 24, 24, 3], received float32"),
         ("probe-image", np.zeros((1, 24, 24, 3)), "expected float32 [1, 24, 24, 3], received float64"),
         ("probe-image", np.full((1, 24, 24, 3), 2, np.float32), "expected values in [0, 1], received 2.0"),
         ("probe-image", np.full((1, 24, 24, 3), np.nan, np.float32), "expected values in [0, 1]"),
@@ -432,7 +420,7 @@ def test_the_originals_starting_weights_are_read(tmp_path: Path) -> None:
 
 
 def test_an_interrupt_exits_with_130_and_saves_the_model(source: Path, tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "main.py"), "--task", "lc-biid-own", "--source", str(source), *TINY]
+    command = [sys.executable, str(ROOT / "main.py"), "--task", "lc-biid-own", "--source", str(source), *TINY.split()]
     process = subprocess.Popen([*command, "--num-rounds=500"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     while process.poll() is None and not list(tmp_path.glob("outputs/logs/*/rounds.jsonl")):
         time.sleep(0.05)

@@ -35,12 +35,8 @@ def test_tables_have_all_their_models_tasks_and_seeds() -> None:
     assert all(config.num_rounds == 200 and config.num_clients == 100 for config in batch)
     assert len(configs("streaming", (1,), {})) == 3 + 2 * 4
     assert {config.labels_per_class for config in configs("ablation-labels", (1,), {})} == {1, 5, 10, 20}
-    assert {(config.arch, config.frac_clients) for config in configs("alexnet", (1,), {})} == {
-        ("alexnet", 0.05),
-        ("alexnet", 0.1),
-        ("alexnet", 0.2),
-        ("alexnet", 1.0),
-    }
+    alexnet = {(config.arch, config.frac_clients) for config in configs("alexnet", (1,), {})}
+    assert alexnet == {("alexnet", share) for share in (0.05, 0.1, 0.2, 1.0)}
     assert any(config.no_icc for config in configs("ablation-icc", (1,), {}))
 
 
@@ -138,61 +134,45 @@ def test_runs_of_one_model_are_told_apart() -> None:
 
 
 def test_the_list_and_its_refusals(tmp_path: Path, commands: CommandServer) -> None:
-    result = commands.run("--work-type=reproduce", "--list", "--seeds=1", cwd=tmp_path)
+    def reproduce(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return commands.run("--work-type=reproduce", *arguments, cwd=tmp_path)
+
+    result = reproduce("--list", "--seeds=1")
     assert result.returncode == 0
     for name in EXPERIMENTS:
         assert f"\n{name} " in result.stdout
-    assert_refused(commands.run("--work-type=reproduce", cwd=tmp_path), "--experiment: expected a name")
+    assert_refused(reproduce(), "--experiment: expected a name")
     for seeds in ("0", "²", "1001", "9" * 5000):
-        result = commands.run("--work-type=reproduce", "--experiment=batch", f"--seeds={seeds}", cwd=tmp_path)
-        assert_refused(result, "--seeds: expected a number of seeds from 1 to 1000")
+        refused = reproduce("--experiment=batch", f"--seeds={seeds}")
+        assert_refused(refused, "--seeds: expected a number of seeds from 1 to 1000")
     for seeds in ("1,1", "1,x", "1,", "1,4294967296", "-1,2"):
-        result = commands.run("--work-type=reproduce", "--experiment=batch", f"--seeds={seeds}", cwd=tmp_path)
-        assert_refused(result, "--seeds: expected")
-    assert_refused(
-        commands.run("--task=lc-biid-c10", "--experiment=batch", cwd=tmp_path), "is for --work-type reproduce"
-    )
-    assert_refused(commands.run("--task=lc-biid-c10", "--dry-run", cwd=tmp_path), "is for --work-type reproduce")
-    short = commands.run("--work-type=reproduce", "--list", "--image-size=16", cwd=tmp_path)
-    assert "not with these settings: --image-size" in short.stdout
+        assert_refused(reproduce("--experiment=batch", f"--seeds={seeds}"), "--seeds: expected")
+    for flag in ("--experiment=batch", "--dry-run"):
+        assert_refused(commands.run("--task=lc-biid-c10", flag, cwd=tmp_path), "is for --work-type reproduce")
+    assert "not with these settings: --image-size" in reproduce("--list", "--image-size=16").stdout
+
+
+SMALL = (
+    "--source=small.npz --arch=alexnet --image-size=20 --num-clients=3 --frac-clients=0.7 --num-rounds=1 --num-test=30 "
+    "--num-valid=20 --labels-per-class=2 --backend=inline --threads-per-worker=1"
+)
 
 
 def test_a_reproduction_does_what_is_missing_and_reports(tmp_path: Path, commands: CommandServer) -> None:
     x, y = made_up_images(300, num_classes=5, size=20)
     save_npz(tmp_path / "small.npz", x, y)
-
-    def go(seeds: int) -> subprocess.CompletedProcess[str]:
-        return commands.run(
-            "--work-type=reproduce",
-            "--experiment=ablation-parts",
-            f"--seeds={seeds}",
-            "--source=small.npz",
-            "--arch=alexnet",
-            "--image-size=20",
-            "--num-clients=3",
-            "--frac-clients=0.7",
-            "--num-rounds=1",
-            "--num-test=30",
-            "--num-valid=20",
-            "--labels-per-class=2",
-            "--backend=inline",
-            "--threads-per-worker=1",
-            cwd=tmp_path,
-        )
-
-    first = go(1)
-    assert first.returncode == 0, first.stderr
-    second = go(2)
-    assert second.returncode == 0, second.stderr
-    assert "seed 1: done" in second.stderr
-    assert "seed 2: starting" in second.stderr
+    for seeds in (1, 2):
+        flags = ("--experiment=ablation-parts", f"--seeds={seeds}", *SMALL.split())
+        done = commands.run("--work-type=reproduce", *flags, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    assert "seed 1: done" in done.stderr
+    assert "seed 2: starting" in done.stderr
     assert len(list((tmp_path / "outputs" / "logs").iterdir())) == 2
-    folder = tmp_path / second.stdout.splitlines()[-1]
+    folder = tmp_path / done.stdout.splitlines()[-1]
     (row,) = csv.DictReader((folder / "tables" / "accuracy.csv").open())
     assert (row["seeds"], row["rounds"]) == ("2", "1")
-    assert list((folder / "figures").glob("parts-*.png"))
-    assert list((folder / "figures").glob("confusion-*.png"))
-    assert list((folder / "figures").glob("classes-*.png"))
+    for kind in ("parts", "confusion", "classes"):
+        assert list((folder / "figures").glob(f"{kind}-*.png"))
 
 
 def test_the_page_has_every_task_of_every_experiment_with_its_settings() -> None:
@@ -206,16 +186,9 @@ def test_the_page_has_every_task_of_every_experiment_with_its_settings() -> None
         names, tasks = (cell.replace("`", "").split(", ") for cell in cells[:2])
         numbers = [[float(number) for number in cell.split(",")] for cell in cells[2:7]]
         stated |= set(itertools.product(names, tasks, *numbers))
+    fields = ("task", "num_clients", "num_rounds", "frac_clients", "labels_per_class", "num_steps")
     run = {
-        (
-            name,
-            config.task,
-            config.num_clients,
-            config.num_rounds,
-            config.frac_clients,
-            config.labels_per_class,
-            config.num_steps,
-        )
+        (name, *(getattr(config, field) for field in fields))
         for name in PAPER_EXPERIMENTS
         for config in configs(name, (1,), {})
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from fedmatch_tf.results.outcome import describe
 from fedmatch_tf.results.summary import summarise
 from study import references
 from study.values import published, reference, reported
-from tests.results.made_up_runs import groups_of, line, write_run
+from tests.results.made_up_runs import groups_of, line, write_rounds, write_run
 
 
 def settings(task: str, **given: Any) -> dict[str, Any]:
@@ -113,28 +112,19 @@ def test_the_papers_values_are_found_by_what_a_run_is() -> None:
     streaming = reported(settings("ls-simb-fmnist", model="fedprox-uda"))
     assert streaming is not None
     assert (streaming.accuracy, streaming.local) == (83.34, True)
-    accuracy = {
-        "alexnet": reported(settings("lc-biid-c10", arch="alexnet", frac_clients=0.2, model="fedavg-fixmatch")),
-        "covid": reported(settings("ls-biid-covid")),
-        "20 labels": reported(settings("lc-biid-c10", labels_per_class=20, no_decomposition=True)),
-        "w/o": reported(settings("lc-biid-c10", no_decomposition=True)),
-        "1 label": reported(settings("lc-biid-c10", labels_per_class=1, model="fedprox-uda")),
-    }
-    assert {name: value and value.accuracy for name, value in accuracy.items()} == {
-        "alexnet": 37.61,
-        "covid": 84.32,
-        "20 labels": 62.7,
-        "w/o": 47.51,
-        "1 label": 31.95,
-    }
-    for given in (
-        {"no_icc": True},
-        {"num_clients": 20},
-        {"frac_clients": 0.5},
-        {"labels_per_class": 7},
-        {"num_helpers": 0},
-    ):
-        assert reported(settings("lc-biid-c10", **given)) is None
+    of_runs: list[tuple[str, dict[str, Any], float]] = [
+        ("lc-biid-c10", {"arch": "alexnet", "frac_clients": 0.2, "model": "fedavg-fixmatch"}, 37.61),
+        ("ls-biid-covid", {}, 84.32),
+        ("lc-biid-c10", {"labels_per_class": 20, "no_decomposition": True}, 62.7),
+        ("lc-biid-c10", {"no_decomposition": True}, 47.51),
+        ("lc-biid-c10", {"labels_per_class": 1, "model": "fedprox-uda"}, 31.95),
+    ]
+    for task, given, accuracy in of_runs:
+        of_run = reported(settings(task, **given))
+        assert (of_run and of_run.accuracy) == accuracy
+    other = {"no_icc": True, "num_clients": 20, "frac_clients": 0.5, "labels_per_class": 7, "num_helpers": 0}
+    for name in other:
+        assert reported(settings("lc-biid-c10", **{name: other[name]})) is None
     assert reported(settings("ls-biid-c10", labels_per_class=50)) is None
 
 
@@ -142,8 +132,7 @@ def test_the_difference_is_to_the_papers_own_measure_and_of_its_settings(tmp_pat
     given: dict[str, Any] = {"task": "lc-simb-fmnist", "profile": "paper"}
     for name, count, lr in (("s", 100, 1e-3), ("few", 10, 1e-3), ("lr", 100, 0.5)):
         folder = write_run(tmp_path / name, [0.5] * count, **given, lr=lr)
-        lines = [line(number, 0.5, local_test_acc=0.8) for number in range(count)]
-        (folder / "rounds.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
+        write_rounds(folder, [line(number, 0.5, local_test_acc=0.8) for number in range(count)])
     summaries = {group.results[0].name: summarise(group, references) for group in groups_of(tmp_path)}
     assert summaries["s"].difference == pytest.approx(80 - 77.95)
     assert summaries["few"].difference is summaries["lr"].difference is None

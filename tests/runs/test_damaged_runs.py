@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.runs.stand_in_run import content, finish, run, start
+from tests.runs.stand_in_run import call, content, run
 from tests.runs.test_checkpoint import put, rewrite
 
 
@@ -36,7 +36,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(
 ) -> None:
     folder, check_pts, expected = copy
     damage(check_pts / "state.npz", how)
-    code, _, errors = finish(start(tmp_path, f"resume={folder}"))
+    code, _, errors = call(tmp_path, f"resume={folder}")
     assert code == 0, errors
     assert "note: The newest checkpoint is damaged" in errors
     assert "Going on after 4 of 8 rounds" in errors
@@ -49,7 +49,7 @@ def test_a_damaged_client_file_falls_back_too(how: str, copy: tuple[Path, Path, 
     client = expected["rounds"][4]["clients"][0]
     newest = max((check_pts / "clients").glob(f"{client}-*.npy"), key=lambda path: int(path.stem.split("-")[1]))
     damage(newest, how)
-    code, _, errors = finish(start(tmp_path, f"resume={folder}"))
+    code, _, errors = call(tmp_path, f"resume={folder}")
     assert code == 0, errors
     assert newest.name in errors
     assert "Going on after 4 of 8 rounds" in errors
@@ -60,7 +60,7 @@ def test_without_a_whole_checkpoint_the_run_is_refused(copy: tuple[Path, Path, A
     folder, check_pts, _ = copy
     for name in ("state.npz", "previous.npz"):
         damage(check_pts / name, "bit")
-    code, _, errors = finish(start(tmp_path, f"resume={folder}"))
+    code, _, errors = call(tmp_path, f"resume={folder}")
     assert code == 2
     assert "expected a whole checkpoint, found none" in errors
     assert "Traceback" not in errors
@@ -100,7 +100,7 @@ def test_a_link_in_a_runs_folders_is_refused_and_leads_nowhere(
         path.replace(mine / path.name)
         path.symlink_to(mine / path.name)
     before = {each: each.read_bytes() for each in mine.iterdir()}
-    code, _, errors = finish(start(tmp_path, f"resume={folder}"))
+    code, _, errors = call(tmp_path, f"resume={folder}")
     assert code == 2
     assert f"{path} is a symbolic link" in errors
     assert {each: each.read_bytes() for each in mine.iterdir()} == before
@@ -110,7 +110,7 @@ def test_a_pipe_in_the_place_of_a_checkpoint_keeps_nobody_waiting(copy: tuple[Pa
     folder, check_pts, _ = copy
     (check_pts / "state.npz").unlink()
     os.mkfifo(check_pts / "state.npz")
-    code, _, errors = finish(start(tmp_path, f"resume={folder}"))
+    code, _, errors = call(tmp_path, f"resume={folder}")
     assert code == 2
     assert "state.npz is no file" in errors
 
@@ -135,14 +135,14 @@ def test_an_edited_checkpoint_is_one_message(copy: tuple[Path, Path, Any], tmp_p
     folder, check_pts, _ = copy
     rewrite(check_pts / "state.npz", put("arrays.rounds_done", np.array(99)))
     before = {path: path.read_bytes() for path in folder.parent.parent.rglob("*") if path.is_file()}
-    code, _, errors = finish(start(tmp_path, f"resume={folder}"))
+    code, _, errors = call(tmp_path, f"resume={folder}")
     assert code == 2
     assert "rounds_done: expected a whole number from 0 to" in errors
     assert "Traceback" not in errors
     assert {path: path.read_bytes() for path in folder.parent.parent.rglob("*") if path.is_file()} == before
     rewrite(check_pts / "state.npz", put("arrays.rounds_done", np.array(1)))
     rewrite(check_pts / "state.npz", put("settings.lr", 10**400))
-    code, _, errors = finish(start(tmp_path, f"resume={folder}"))
+    code, _, errors = call(tmp_path, f"resume={folder}")
     assert code == 2
     assert "Traceback" not in errors
 
@@ -175,7 +175,7 @@ def test_an_edit_of_a_checkpoint_shows_no_traceback_and_changes_nothing(
     for name in ("state.npz", "previous.npz"):
         rewrite(check_pts / name, edit)
     before = files_of(folder)
-    code, _, errors = finish(start(tmp_path, f"resume={folder}"))
+    code, _, errors = call(tmp_path, f"resume={folder}")
     assert message in errors
     assert "Traceback" not in errors
     assert "\x1b" not in errors
@@ -190,7 +190,7 @@ def test_nothing_is_rewritten_before_the_network_is_found_to_fit(copy: tuple[Pat
     damage(check_pts / "state.npz", "bit")
     (tmp_path / "fault-start").write_text("data always")
     before = files_of(folder)
-    code, _, errors = finish(start(tmp_path, f"resume={folder}"))
+    code, _, errors = call(tmp_path, f"resume={folder}")
     assert code == 2, errors
     assert files_of(folder) == before
     (tmp_path / "fault-start").unlink()
@@ -201,7 +201,7 @@ def test_a_folder_in_the_place_of_a_clients_file_is_refused(copy: tuple[Path, Pa
     folder, check_pts, _ = copy
     (check_pts / "clients" / "4-99.npy").mkdir()
     before = files_of(folder)
-    code, _, errors = finish(start(tmp_path, f"resume={folder}"))
+    code, _, errors = call(tmp_path, f"resume={folder}")
     assert code == 2
     assert "4-99.npy is a folder" in errors
     assert files_of(folder) == before
@@ -210,7 +210,7 @@ def test_a_folder_in_the_place_of_a_clients_file_is_refused(copy: tuple[Path, Pa
 @pytest.mark.parametrize("where", ["nowhere/logs/x", "moved/check_pts/{}", "moved/typo/{}", "moved/logs", "."])
 def test_what_is_not_a_run_is_refused(where: str, copy: tuple[Path, Path, Any], tmp_path: Path) -> None:
     before = sorted(tmp_path.rglob("*"))
-    code, _, errors = finish(start(tmp_path, f"resume={where.format(copy[0].name)}"))
+    code, _, errors = call(tmp_path, f"resume={where.format(copy[0].name)}")
     assert code == 2
     assert "expected the folder of a run, <output-path>/logs/<name>" in errors
     assert sorted(tmp_path.rglob("*")) == before
@@ -218,7 +218,7 @@ def test_what_is_not_a_run_is_refused(where: str, copy: tuple[Path, Path, Any], 
 
 def test_a_run_is_resumed_from_inside_its_own_folder(copy: tuple[Path, Path, Any]) -> None:
     folder, _, expected = copy
-    code, out, errors = finish(start(folder, "resume=."))
+    code, out, errors = call(folder, "resume=.")
     assert (code, Path(out.splitlines()[-1])) == (0, folder), errors
     assert content(folder) == expected
 
@@ -227,10 +227,10 @@ def test_a_damaged_checkpoint_stays_until_the_resume_is_accepted(copy: tuple[Pat
     folder, check_pts, expected = copy
     damage(check_pts / "state.npz", "bit")
     for _ in range(2):
-        code, _, errors = finish(start(tmp_path, f"resume={folder}", "lr=0.5"))
+        code, _, errors = call(tmp_path, f"resume={folder}", "lr=0.5")
         assert code == 2
         assert "--lr: the run has 0.001" in errors
-    code, _, errors = finish(start(tmp_path, f"resume={folder}"))
+    code, _, errors = call(tmp_path, f"resume={folder}")
     assert "The newest checkpoint is damaged" in errors
     assert (check_pts / "damaged.npz").exists()
     assert content(folder) == expected
@@ -242,7 +242,7 @@ def test_a_run_that_was_made_with_the_other_base_goes_on_with_a_note(
     folder, check_pts, expected = copy
     rewrite(check_pts / "state.npz", put("versions.tensorflow", "2.99"))
     rewrite(check_pts / "state.npz", put("versions.tf-keras", "2.99"))
-    code, _, errors = finish(start(tmp_path, f"resume={folder}"))
+    code, _, errors = call(tmp_path, f"resume={folder}")
     assert code == 0
     assert "tensorflow 2.99, now 2." in errors
     assert "tf-keras 2.99, now " in errors

@@ -24,6 +24,7 @@ from fedmatch_tf.main import main
 from tests.conftest import ROOT, made_up_images, save_npz
 
 TINY: dict[str, Any] = {
+    "model": "fedavg-sl",
     "arch": "alexnet",
     "image_size": 20,
     "num_clients": 3,
@@ -81,6 +82,7 @@ def test_a_run_from_python_says_nothing_and_gives_plain_data(
 
 
 def test_a_stopped_run_ends_as_an_unbroken_one(tiny: dict[str, Any]) -> None:
+    tiny["model"] = "fedmatch"
     whole = fm.train("lc-biid-own", **tiny)
     halves = fm.resume(fm.train("lc-biid-own", on_round=lambda record: False, **tiny).folder)
 
@@ -168,7 +170,10 @@ def test_the_calls_from_the_command_line_to_the_gradient_step_are_those_of_the_m
 
     monkeypatch.setattr(FedMatch, "_unsupervised_step", watched)
     with signals.restored():
-        settings = [f"--{name.replace('_', '-')}={value}" for name, value in {**tiny, "num_rounds": 1}.items()]
+        settings = [
+            f"--{name.replace('_', '-')}={value}"
+            for name, value in {**tiny, "model": "fedmatch", "num_rounds": 1}.items()
+        ]
         assert main(["--task=lc-biid-own", "--quiet", *settings]) == 0
     text = (ROOT / "docs" / "ARCHITECTURE.md").read_text().split("From the command line to the gradient step")[1]
     files = re.findall(r"`([\w/]+\.py)`: ((?:`\w+`[, ]*)+)", text.split("\n\n")[0])

@@ -68,7 +68,8 @@ assert "tensorflow" not in sys.modules
 GUARDED = """
 import fedmatch_tf as fm
 if __name__ == "__main__":
-    result = fm.train("lc-biid-digits", arch="alexnet", num_rounds=1, num_clients=2, frac_clients=0.5, workers=2)
+    settings = {"model": "fedavg-sl", "arch": "alexnet", "num_rounds": 1, "num_clients": 2, "frac_clients": 0.5}
+    result = fm.train("lc-biid-digits", workers=1, **settings)
     print(len(result.rounds))
 """
 
@@ -82,7 +83,7 @@ def test_a_script_without_a_guard_is_told_so_before_anything_starts(tmp_path: Pa
     result = python(GUARDED.replace('if __name__ == "__main__":', "if True:"), tmp_path)
     assert result.returncode == 1
     error = result.stderr.splitlines()[-1]
-    assert "script.py, line 4: expected the training inside `if __name__" in error
+    assert "script.py, line 5: expected the training inside `if __name__" in error
     assert 'backend="inline"' in error
     assert not (tmp_path / "outputs").exists()
 

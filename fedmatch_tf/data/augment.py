@@ -8,7 +8,7 @@ or, where it is not installed, fedmatch_tf/data/transforms.py, which gives the s
 from __future__ import annotations
 
 import warnings
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from typing import Any, Callable, NamedTuple
 
@@ -47,6 +47,7 @@ def identity(images: tf.Tensor, rows: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     return tf.gather(images, rows)
 
 
+@cache  # tracing it takes a second, and two runs in one process have the same
 def rand_augment(equalize: str) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]:
     """A function (images uint8 [n, h, w, c], rows [k], seed int32 [2]) -> those rows augmented, uint8 [k, h, w, c].
 

@@ -12,7 +12,11 @@ from tests.command_server import CommandServer
 from tests.conftest import assert_refused, made_up_images, run_main, save_npz
 from tests.runs.test_training import TINY
 
-FLAGS = (*(flag for flag in TINY if not flag.startswith(("--seed", "--num-rounds"))), "--num-rounds=1")
+FLAGS = (
+    *(flag for flag in TINY if not flag.startswith(("--seed", "--num-rounds"))),
+    "--num-rounds=1",
+    "--model=fedavg-sl",
+)
 
 
 @pytest.fixture
@@ -45,7 +49,7 @@ def test_other_images_have_partitions_of_their_own_too(source: Path, tmp_path: P
     x, y = made_up_images(300, num_classes=5, size=24)
     other = save_npz(tmp_path / "other.npz", 255 - x, y)
     for name in (source, other, other):
-        result = commands.run("--task=lc-biid-own", "--model=fedavg-sl", f"--source={name}", *FLAGS, cwd=tmp_path)
+        result = commands.run("--task=lc-biid-own", f"--source={name}", *FLAGS, cwd=tmp_path)
         assert result.returncode == 0, result.stderr
         assert ("source: found npz with checksum" in result.stderr) == (name == other)
     assert len(list((tmp_path / "datasets").iterdir())) == 2
@@ -54,7 +58,7 @@ def test_other_images_have_partitions_of_their_own_too(source: Path, tmp_path: P
 def test_one_command_trains_every_seed_and_tells_mean_and_deviation(
     source: Path, tmp_path: Path, commands: CommandServer
 ) -> None:
-    command = ("--task=lc-biid-own", "--model=fedavg-sl", f"--source={source}", *FLAGS)
+    command = ("--task=lc-biid-own", f"--source={source}", *FLAGS)
     first = commands.run(*command, "--seeds=1", cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     both = commands.run(*command, "--seeds=1,3", cwd=tmp_path)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.runs.stand_in_run import SETTINGS, content, finish, only_run, run, start
+from tests.runs.stand_in_run import SETTINGS, call, content, only_run, run
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def stopped(undisturbed: tuple[list[str], Any], tmp_path_factory: pytest.TempPat
     (settings, expected), cwd = undisturbed, tmp_path_factory.mktemp("stopped")
     for client in expected["rounds"][5]["clients"]:
         (cwd / f"fault-5-{client}").write_text("data")
-    assert finish(start(cwd, *settings, "workers=1"))[0] == 2
+    assert call(cwd, *settings, "backend=inline")[0] == 2
     for fault in cwd.glob("fault-*"):
         fault.unlink()
     return only_run(cwd), expected

@@ -1,7 +1,9 @@
-"""Runs of the stand-in, a worker that needs no network, in processes of their own; and what they leave."""
+"""Runs of the stand-in, a worker that needs no network, in this process or one of their own; and what they leave."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import subprocess
@@ -12,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tests import stand_in
 from tests.conftest import ROOT, session
 
 SETTINGS = {
@@ -52,8 +55,20 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, out, errors
 
 
-def run(cwd: Path, *arguments: str, **how: Any) -> Path:
-    code, out, errors = finish(start(cwd, *arguments, **how))
+def call(cwd: Path, *arguments: str) -> tuple[int, str, str]:
+    """(exit code, stdout, stderr) of the stand-in's training in this process: nothing is killed or interrupted."""
+    out, errors, before = io.StringIO(), io.StringIO(), Path.cwd()
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
+            code = stand_in.main([str(cwd), *arguments])
+    finally:
+        os.chdir(before)
+    return code, out.getvalue(), errors.getvalue()
+
+
+def run(cwd: Path, *arguments: str) -> Path:
+    """The folder of a run in this process."""
+    code, out, errors = call(cwd, *arguments)
     assert code == 0, errors
     return cwd / out.splitlines()[-1]
 

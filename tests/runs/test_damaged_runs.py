@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.runs.stand_in_run import content, finish, run, start
+from tests.runs.stand_in_run import call, content, run
 from tests.runs.test_checkpoint import put, rewrite
 
 
@@ -33,7 +33,7 @@ def damage(path: Path, how: str) -> None:
 def refused(cwd: Path, folder: Path, *settings: str) -> str:
     """What a resume says that is refused, and that changes nothing."""
     before = {path: path.read_bytes() for path in folder.parent.parent.rglob("*") if path.is_file()}
-    code, _, errors = finish(start(cwd, f"resume={folder}", *settings))
+    code, _, errors = call(cwd, f"resume={folder}", *settings)
     assert (code, "Traceback" in errors) == (2, False), errors
     assert {path: path.read_bytes() for path in folder.parent.parent.rglob("*") if path.is_file()} == before
     return errors
@@ -41,7 +41,7 @@ def refused(cwd: Path, folder: Path, *settings: str) -> str:
 
 def resumed(cwd: Path, folder: Path, expected: Any) -> str:
     """What a resume says that ends with what was expected."""
-    code, _, errors = finish(start(cwd, f"resume={folder}"))
+    code, _, errors = call(cwd, f"resume={folder}")
     assert code == 0, errors
     assert content(folder) == expected
     return errors
@@ -170,7 +170,7 @@ def test_a_folder_in_the_place_of_a_clients_file_is_refused(copy: tuple[Path, Pa
 @pytest.mark.parametrize("where", ["nowhere/logs/x", "moved/check_pts/{}", "moved/typo/{}", "moved/logs", "."])
 def test_what_is_not_a_run_is_refused(where: str, copy: tuple[Path, Path, Any], tmp_path: Path) -> None:
     before = sorted(tmp_path.rglob("*"))
-    code, _, errors = finish(start(tmp_path, f"resume={where.format(copy[0].name)}"))
+    code, _, errors = call(tmp_path, f"resume={where.format(copy[0].name)}")
     assert code == 2
     assert "expected the folder of a run, <output-path>/logs/<name>" in errors
     assert sorted(tmp_path.rglob("*")) == before
@@ -178,7 +178,7 @@ def test_what_is_not_a_run_is_refused(where: str, copy: tuple[Path, Path, Any], 
 
 def test_a_run_is_resumed_from_inside_its_own_folder(copy: tuple[Path, Path, Any]) -> None:
     folder, _, expected = copy
-    code, out, errors = finish(start(folder, "resume=."))
+    code, out, errors = call(folder, "resume=.")
     assert (code, Path(out.splitlines()[-1])) == (0, folder), errors
     assert content(folder) == expected
 

@@ -27,7 +27,7 @@ from fedmatch_tf.networks.params import Params
 from fedmatch_tf.runs import folders
 from fedmatch_tf.runs.partition_folder import DataAbout
 from tests.conftest import kill, session
-from tests.runs.stand_in_run import content, finish, only_run, run, start, wait_for, wait_for_line
+from tests.runs.stand_in_run import call, content, finish, only_run, run, start, wait_for, wait_for_line
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_the_parent_alone_killed_takes_its_workers_along(
     code, _, _ = finish(process)  # checks that nothing is left
     assert code == -signal.SIGKILL
     assert len(list(temporary.iterdir())) == 1  # nobody was there to remove it
-    run(tmp_path, *lc, "workers=2")
+    assert finish(start(tmp_path, *lc, "workers=2"))[0] == 0
     assert list(temporary.iterdir()) == []
 
 
@@ -112,7 +112,7 @@ def test_a_task_that_fails_for_good_stops_the_run_which_can_go_on(
     client = expected["rounds"][4]["clients"][0]
     fault = tmp_path / f"fault-4-{client}"
     fault.write_text("raise always")
-    code, _, errors = finish(start(tmp_path, *settings, "workers=2"))
+    code, _, errors = call(tmp_path, *settings, "workers=2")
     assert code == 1
     assert f"round 5, client {client} failed 3 times" in errors
     assert 'raise ValueError("a fault that was asked for")' in errors
@@ -170,11 +170,11 @@ def test_more_rounds_end_where_a_longer_run_would(lc: list[str], tmp_path: Path)
     longer = tmp_path / "longer"
     longer.mkdir()
     settings = [setting for setting in lc if "num_rounds" not in setting]
-    expected = content(run(longer, *settings, "num_rounds=6", "workers=1"))
-    folder = run(tmp_path, *settings, "num_rounds=3", "workers=1")
-    assert content(run(tmp_path, f"resume={folder}", "num_rounds=6", "workers=2")) == expected
+    expected = content(run(longer, *settings, "num_rounds=6", "backend=inline"))
+    folder = run(tmp_path, *settings, "num_rounds=3", "backend=inline")
+    assert content(run(tmp_path, f"resume={folder}", "num_rounds=6", "backend=process", "workers=2")) == expected
     assert json.loads((folder / "config.json").read_text())["settings"]["num_rounds"] == 6
-    code, out, errors = finish(start(tmp_path, f"resume={folder}"))
+    code, out, errors = call(tmp_path, f"resume={folder}")
     assert (code, Path(out.splitlines()[-1])) == (0, folder)
     assert "Nothing to do: all 6 rounds are done" in errors
     (folder / "confusion.json").unlink()  # as if it had been killed behind its last round
@@ -206,9 +206,9 @@ def test_resuming_with_other_settings_is_refused_with_the_difference() -> None:
 
 
 def test_a_refused_resume_changes_nothing(lc: list[str], tmp_path: Path) -> None:
-    folder = run(tmp_path, *lc, "workers=1")
+    folder = run(tmp_path, *lc, "backend=inline")
     before = {path: path.read_bytes() for path in (tmp_path / "outputs").rglob("*") if path.is_file()}
-    code, _, errors = finish(start(tmp_path, f"resume={folder}", "lr=0.5"))
+    code, _, errors = call(tmp_path, f"resume={folder}", "lr=0.5")
     assert code == 2
     assert "--lr: the run has 0.001, received 0.5" in errors
     assert {path: path.read_bytes() for path in (tmp_path / "outputs").rglob("*") if path.is_file()} == before
@@ -219,9 +219,9 @@ def test_a_month_is_a_time_limit_like_any_other(lc: list[str], tmp_path: Path) -
 
 
 def test_a_run_that_is_being_trained_cannot_be_resumed_as_well(lc: list[str], tmp_path: Path) -> None:
-    process = start(tmp_path, *lc, "workers=1", seconds=30)
+    process = start(tmp_path, *lc, "backend=inline", seconds=30)
     wait_for(process, lambda: list(tmp_path.glob("outputs/logs/*/config.json")))
-    code, _, errors = finish(start(tmp_path, f"resume={only_run(tmp_path)}"))
+    code, _, errors = call(tmp_path, f"resume={only_run(tmp_path)}")
     process.kill()
     finish(process)
     assert code == 2
@@ -237,14 +237,14 @@ def test_what_was_changed_on_resuming_is_kept_if_the_run_stops_again(
     time.sleep(1)
     process.kill()
     finish(process)
-    code, _, errors = finish(start(tmp_path, f"resume={folder}"))
+    code, _, errors = call(tmp_path, f"resume={folder}")
     assert code == 0
     assert "Going on after 5 of 20 rounds" in errors
     assert len((folder / "rounds.jsonl").read_text().splitlines()) == 20
 
 
 def test_versions_that_no_checkpoint_names_do_not_pile_up(lc: list[str], tmp_path: Path) -> None:
-    folder = run(tmp_path, *lc, "workers=1", "store=disk", "checkpoint_every=8", "num_rounds=7")
+    folder = run(tmp_path, *lc, "backend=inline", "store=disk", "checkpoint_every=8", "num_rounds=7")
     process = start(tmp_path, f"resume={folder}", "num_rounds=40", "checkpoint_every=33", seconds=0.02)
     wait_for(process, lambda: len((folder / "rounds.jsonl").read_text().splitlines()) > 25)
     files = list((tmp_path / "outputs" / "check_pts" / folder.name / "clients").glob("*.npy"))
@@ -307,7 +307,7 @@ def test_a_full_disk_keeps_the_last_whole_checkpoint(
     small_disk: Path, undisturbed: tuple[list[str], Any], tmp_path: Path
 ) -> None:
     settings, expected = undisturbed
-    code, _, errors = finish(start(tmp_path, *settings, "workers=1", f"output_path={small_disk}"))
+    code, _, errors = call(tmp_path, *settings, "backend=inline", f"output_path={small_disk}")
     assert code == 1
     assert "No space left on device" in errors
     assert "Traceback" not in errors

@@ -31,7 +31,7 @@ from fedmatch_tf.runs.partition_folder import ensure_partitions
 from fedmatch_tf.workers import choose
 from fedmatch_tf.workers.ray import RayBackend
 from tests.conftest import kill, session
-from tests.runs.stand_in_run import SETTINGS, content, finish, run, start, wait_for, wait_for_line
+from tests.runs.stand_in_run import SETTINGS, content, finish, start, wait_for, wait_for_line
 
 ROUND_2 = "fault-1-3"  # client 3 takes part in the second round
 RAY = Path(sys.executable).with_name("ray")
@@ -103,6 +103,13 @@ def two_nodes() -> Iterator[Cluster]:
     for node in cluster.nodes:
         cluster.lose(node)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def run(cwd: Path, *arguments: str) -> Path:
+    """The folder of a run in a process of its own, which takes Ray along when it ends."""
+    code, out, errors = finish(start(cwd, *arguments))
+    assert code == 0, errors
+    return cwd / out.splitlines()[-1]
 
 
 class Expected(NamedTuple):

@@ -248,6 +248,8 @@ def predict(
 
     file = Path(output) if output else None
     written = predict(Path(run), images, file, Path(output_path), _progress(quiet), note, precision)
+    if not written.path.is_file():  # a pipe or a device gets the table, and nothing else
+        return
     print(f"{written.predicted:,} images predicted, {written.skipped:,} skipped")
     print(written.path)
 

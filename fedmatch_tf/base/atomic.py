@@ -5,12 +5,16 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+
+from fedmatch_tf.base import untrusted
+from fedmatch_tf.base.errors import DataError
 
 
 def not_through_links(path: str, flags: int) -> int:
@@ -38,6 +42,33 @@ def replacing(path: Path, keep_as: Path | None = None) -> Iterator[IO[bytes]]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def writing_to(path: Path, flag: str, begins: bytes) -> Iterator[IO[bytes]]:
+    """The file that a user names, to write: a new one, or in the place of one of the same kind.
+
+    A link is followed. A pipe or a device, such as /dev/stdout, is written to; anything else that is there is not ours.
+
+    Args:
+        begins: what a file of this kind begins with.
+    """
+    mode = path.stat().st_mode if path.exists() else None
+    if mode is not None and (stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or path.absolute().parts[1] in ("dev", "proc")):
+        with path.open("ab") as file:
+            yield file
+        return
+    target = path.resolve()
+    if mode is not None and not stat.S_ISREG(mode):
+        raise DataError(f"{flag}: expected a file to write, received {path}, which is none")
+    if mode is not None and (content := untrusted.read_beginning(target, len(begins))) not in (b"", begins):
+        raise DataError(
+            f"{flag}: expected a new file or one that was written here before, received {path}, which begins with "
+            f"{content!r}; not replacing it"
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(target) as file:
+        yield file
 
 
 def write_large(file: IO[bytes], *parts: Any) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
+import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -54,13 +57,38 @@ def generate(
     with temporary.new_folder(f"{spec.task}-", dataset_path) as work:
         made = _write(Path(work) / _NEW, spec, source, partition, progress)
         try:
-            _put_in_place(Path(work), folder)
+            with _locked(folder, fcntl.LOCK_EX) if folder.exists() else nullcontext():
+                _put_in_place(Path(work), folder)
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
             # Another process made the folder while we were writing: fine if it is the same.
             return Generated(folder, _verified(folder, spec, source, partition, progress), False)
     return Generated(folder, made, True)
+
+
+@contextmanager
+def in_use(folder: Path) -> Iterator[None]:
+    """While it lasts, no process of ours on this machine replaces the folder."""
+    with _locked(folder, fcntl.LOCK_SH):
+        yield
+
+
+@contextmanager
+def _locked(folder: Path, how: int) -> Iterator[None]:
+    """A lock on the folder; where the file system has none, nothing."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            try:
+                fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise DataError(
+                    f"{folder}: a run is using these partitions. Wait for its end, or use another --dataset-path"
+                ) from None
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def difference(folder: Path, spec: PartitionSpec, source: Source | None = None) -> list[str]:

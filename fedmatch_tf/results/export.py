@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Callable
 
-from fedmatch_tf.base.atomic import replacing
+from fedmatch_tf.base.atomic import writing_to
 from fedmatch_tf.base.quiet import load_tensorflow
 from fedmatch_tf.config import ConfigError
 from fedmatch_tf.networks import files
@@ -25,8 +25,6 @@ def export(run: Path, to: Path) -> Path:
         raise ConfigError(
             f"--to: expected a path that ends in .keras or .h5, or a folder without ending; received {to}"
         )
-    if to.suffix and to.is_dir():
-        raise ConfigError(f"--to: expected a file to write, received the folder {to}")
     if not to.suffix and to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise ConfigError(f"--to: expected a new or empty folder for a SavedModel, received {to}, which has content")
     if to.name in ("", ".", ".."):
@@ -39,8 +37,7 @@ def export(run: Path, to: Path) -> Path:
                 f"--to: Keras 3 could not open {to.name}, because of {', '.join(foreign)} in the network. Give a name "
                 f"that ends in .h5 for Keras 2, or a folder for TensorFlow"
             )
-        to.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(to) as file:
+        with writing_to(to, "--to", content[:4]) as file:
             file.write(content)
     else:
         _write_folder(model, to)

@@ -27,7 +27,7 @@ class Trained(NamedTuple):
     config: Config
     params: Params
     data: DataAbout
-    partitions: str  # their fingerprint; empty if they have none
+    partitions: str  # their fingerprint
     best: np.ndarray | None = None  # theta of the model with the lowest validation loss, if it was kept
 
     def theta(self, parts: Parts = "theta") -> np.ndarray:

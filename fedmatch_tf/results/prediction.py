@@ -13,14 +13,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedmatch_tf.base.atomic import replacing
+from fedmatch_tf.base.atomic import writing_to
 from fedmatch_tf.base.errors import DataError
-from fedmatch_tf.config import ConfigError
 from fedmatch_tf.data.raw import Progress
 from fedmatch_tf.data.readers import IMAGE_SUFFIXES
 from fedmatch_tf.data.sources import read_image_like
 from fedmatch_tf.results import models
 from fedmatch_tf.results.models import Predictor
+
+COLUMNS = ("file", "class", "probability")
 
 
 class Predicted(NamedTuple):
@@ -51,17 +52,14 @@ def predict(
     found = models.read(run, precision=precision)
     files = find_images(images)
     path = output or output_path / "predictions" / f"{datetime.now():%Y%m%d-%H%M%S}.csv"
-    if path.is_dir():
-        raise ConfigError(f"--output: expected a file to write, received the folder {path}")
     names, predictor, count = found.data.class_names, Predictor(found), 0
     shown = progress(files, len(files), "Predicting")
     batches = _batches(shown, found.config.dataset, found.data.image_shape[0], predictor.batch_size, note)
     first = next(batches, None)
     if first is None:
         raise DataError(f"--images: expected images that can be read; none of {len(files)} files is one")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as file:
-        file.write(_row("file", "class", "probability", *(f"p_{name}" for name in names)))
+    with writing_to(path, "--output", _row(*COLUMNS).rstrip()) as file:
+        file.write(_row(*COLUMNS, *(f"p_{name}" for name in names)))
         for batch, x in chain([first], batches):
             for name, probs in zip(batch, predictor.predict(x)):
                 best, numbers = int(probs.argmax()), [f"{value:.6g}" for value in probs]

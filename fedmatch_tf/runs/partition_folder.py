@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import socket
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -75,6 +77,26 @@ def ensure_partitions(config: Config, progress: Progress) -> None:
             f"{folder}: expected {config.num_clients} clients and {config.num_steps} steps, found files of "
             f"{partitions.num_clients} and {partitions.num_steps}. Give --num-clients and --num-steps to match"
         )
+
+
+class WithPartitions:
+    """Makes a worker, if the partitions that it finds are those of the run: it may be started long after the others."""
+
+    def __init__(self, worker: Callable[..., Any], config: Config) -> None:
+        self._worker, self._expected = worker, manifest.fingerprint(config.partition_folder)
+
+    def __call__(self, config: Config, **given: Any) -> Any:
+        """The worker; DataError if the partitions have been replaced, or if this machine has none."""
+        folder = config.partition_folder
+        if "partitions" in given:  # they come with the worker
+            return self._worker(config, **given)
+        if not folder.is_dir() or manifest.fingerprint(folder) != self._expected:
+            raise DataError(
+                f"{folder}: expected the partitions of this run on {socket.gethostname()}, found "
+                f"{'others' if folder.is_dir() else 'none'}. Put them back and go on with --resume, or give a "
+                f"--dataset-path that every machine sees; on Ray, --ray-data ship sends them"
+            )
+        return self._worker(config)
 
 
 def note_on_order(config: Config) -> str:

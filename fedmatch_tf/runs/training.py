@@ -17,6 +17,7 @@ from fedmatch_tf.base.errors import DataError
 from fedmatch_tf.base.signals import Interrupts
 from fedmatch_tf.config import Config, ConfigError, flag
 from fedmatch_tf.config.resume import with_absolute_paths
+from fedmatch_tf.data.generator import in_use
 from fedmatch_tf.data.manifest import fingerprint
 from fedmatch_tf.federation import loop, server
 from fedmatch_tf.federation.crew import Backend
@@ -35,6 +36,7 @@ from fedmatch_tf.runs.display import Progress, RoundDisplay
 from fedmatch_tf.runs.folders import Run
 from fedmatch_tf.runs.mirror import Mirror, check_installed
 from fedmatch_tf.runs.partition_folder import (
+    WithPartitions,
     beside_others,
     check_complete,
     class_counts,
@@ -79,7 +81,7 @@ def train(config: Config, watch: Watch, worker: MakeWorker = make_worker) -> Pat
         display.note(f"note: {order}")
     with ExitStack() as stack:
         for _ in watch.progress([None], 0, "Starting TensorFlow"):
-            backend = stack.enter_context(open_backend(config, display.warn, worker))
+            backend = _open(stack, config, display, worker)
             (start,) = backend.map([InitTask()])
         state = server.initial_state(config, start.params)
         partitions = fingerprint(config.partition_folder)
@@ -100,7 +102,7 @@ def resume(folder: Path, given: Mapping[str, Any], watch: Watch, worker: MakeWor
             check_backend(config)
             check_installed(config)
             _check_partitions(run, watch.progress)
-            backend = stack.enter_context(open_backend(config, display.warn, worker))
+            backend = _open(stack, config, display, worker)
             list(backend.map([CheckTask(run.state.params)]))  # before anything of the run is changed
             run.begin()
             display.note(f"Going on after {run.state.rounds_done} of {config.num_rounds} rounds")
@@ -109,6 +111,12 @@ def resume(folder: Path, given: Mapping[str, Any], watch: Watch, worker: MakeWor
             run.begin(keep_settings=False)
             display.note(f"Nothing to do: all {config.num_rounds} rounds are done; --num-rounds may ask for more")
     return run.folder
+
+
+def _open(stack: ExitStack, config: Config, display: RoundDisplay, worker: MakeWorker) -> Backend:
+    """The backend; while it is open, nothing of ours replaces the partitions, and its workers know them."""
+    stack.enter_context(in_use(config.partition_folder))
+    return stack.enter_context(open_backend(config, display.warn, WithPartitions(worker, config)))
 
 
 def _train_rounds(run: Run, backend: Backend, display: RoundDisplay, on_round: OnRound | None) -> None:

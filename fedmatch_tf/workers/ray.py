@@ -24,10 +24,8 @@ import ray
 from ray.exceptions import RayActorError, RayError
 
 from fedmatch_tf.base import temporary, untrusted
-from fedmatch_tf.base.errors import DataError
 from fedmatch_tf.config import Config, ConfigError
 from fedmatch_tf.data.loader import open_partitions
-from fedmatch_tf.data.manifest import fingerprint
 from fedmatch_tf.federation.tasks import TrainingError
 from fedmatch_tf.workers import cluster, sharing
 from fedmatch_tf.workers.environment import worker_variables
@@ -117,7 +115,7 @@ class RayBackend(Pool["_Slot"]):
         """What makes a worker wherever it is started, with the run's data."""
         config = self._config
         if config.ray_data == "shared":
-            return partial(_make_with_shared_data, self._worker, config, fingerprint(config.partition_folder))
+            return partial(self._worker, config)
         partitions = open_partitions(Path(config.dataset_path), config.task)
         given = [Path(path) for path in (config.init_weights, config.probe_image) if path]
         paths = [*partitions.folder.glob("*.npy"), *given]
@@ -245,18 +243,6 @@ def _read_shipped(stored: Mapping[str, Any], path: Path) -> bytes:
     if str(path) not in stored:
         raise FileNotFoundError(2, "it was not there when the run began", str(path))
     return ray.get(stored[str(path)])  # type: ignore[no-any-return]
-
-
-def _make_with_shared_data(worker: MakeWorker, config: Config, expected: str) -> Any:
-    """The worker, if this node sees the partitions of the run."""
-    folder = config.partition_folder
-    if not folder.is_dir() or fingerprint(folder) != expected:
-        raise DataError(
-            f"{folder}: expected the partitions of this run on node {ray.util.get_node_ip_address()}, found "
-            f"{'others' if folder.is_dir() else 'none'}. Give a --dataset-path that every node sees, or have the files "
-            f"sent with --ray-data ship"
-        )
-    return worker(config)
 
 
 def _variables(on_gpus: bool, given: Mapping[str, str]) -> dict[str, str]:

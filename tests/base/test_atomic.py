@@ -1,10 +1,12 @@
-"""Large files, written past the system's cache: whole or not at all, whatever the pieces."""
+"""Files whole or not at all: large ones past the system's cache, and those that a user names."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
 import os
+import stat
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedmatch_tf.base import atomic
-from fedmatch_tf.base.atomic import read_large, replacing, write_large
+from fedmatch_tf.base.atomic import read_large, replacing, write_large, writing_to
+from fedmatch_tf.base.errors import DataError
 
 SMALL = 2 * atomic.PAGE  # of the buffer, so that it fills up
 
@@ -84,3 +87,51 @@ def test_a_large_file_is_not_written_through_a_link(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="symbolic links"), replacing(tmp_path / "file") as file:
         write_large(file, b"x")
     assert (tmp_path / "others").read_bytes() == b""
+
+
+def written(path: Path) -> None:
+    with writing_to(path, "--output", b"file,class") as file:
+        file.write(b"file,class\nx,1\n")
+
+
+@pytest.mark.parametrize("before", [None, b"", b"file,class\nold,2\n"])
+def test_a_new_file_or_one_of_its_kind_is_written_where_a_link_leads(before: bytes | None, tmp_path: Path) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    if before is not None:
+        target.write_bytes(before)
+    link.symlink_to(target)
+    written(link)
+    assert link.is_symlink()
+    assert target.read_bytes() == b"file,class\nx,1\n"
+
+
+def test_what_is_no_file_of_its_kind_stays_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "passwd").write_bytes(b"root:x:0:0\n")
+    (tmp_path / "folder").mkdir()
+    for name, message in (("passwd", "begins with b'root:x:0:0'; not replacing it"), ("folder", "which is none")):
+        with pytest.raises(DataError, match=message):
+            written(tmp_path / name)
+    assert (tmp_path / "passwd").read_bytes() == b"root:x:0:0\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "passwd"]
+
+
+def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    received: list[bytes] = []
+    reader = threading.Thread(target=lambda: received.append((tmp_path / "pipe").read_bytes()))
+    reader.start()
+    written(tmp_path / "pipe")
+    reader.join(10)
+    assert received == [b"file,class\nx,1\n"]
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root makes a device")
+def test_a_device_stays_one(tmp_path: Path) -> None:
+    try:
+        os.mknod(tmp_path / "nothing", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+        (tmp_path / "nothing").read_bytes()
+    except PermissionError:
+        pytest.skip("devices are not for this file system or container")
+    written(tmp_path / "nothing")
+    assert stat.S_ISCHR((tmp_path / "nothing").stat().st_mode)

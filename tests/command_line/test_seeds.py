@@ -13,7 +13,7 @@ from tests.conftest import assert_refused, made_up_images, run_main, save_npz
 from tests.runs.test_training import TINY
 
 FLAGS = (
-    *(flag for flag in TINY if not flag.startswith(("--seed", "--num-rounds"))),
+    *(flag for flag in TINY.split() if not flag.startswith(("--seed", "--num-rounds"))),
     "--num-rounds=1",
     "--model=fedavg-sl",
 )

@@ -379,15 +379,6 @@ def test_a_loss_that_explodes_stops_the_run_with_its_state_saved(
     assert np.isfinite(np.load(saved)["sigma"]).all()
 
 
-def test_images_that_are_not_bytes_are_refused(source: Path, tmp_path: Path, commands: CommandServer) -> None:
-    assert train(source, tmp_path, "--work-type=gen_data", run=commands.run).returncode == 0
-    path = tmp_path / "datasets" / "lc-biid-own" / "test_own.npy"
-    content = np.load(path, allow_pickle=True).item()
-    content["x"] = np.where(content["x"] > 5, np.nan, 1.0)
-    np.save(path, content, allow_pickle=True)
-    assert_refused(train(source, tmp_path, run=commands.run), "test_own.npy: wrong images: expected uint8")
-
-
 def start_of(folder: Path) -> dict[str, np.ndarray]:
     """The starting weights of that run."""
     with np.load(folder.parent.parent / "check_pts" / folder.name / "init.npz") as file:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import hypothesis
 import numpy as np
 import pytest
 
@@ -25,6 +26,9 @@ set_variables()
 for _number, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _usual)
+
+hypothesis.settings.register_profile("untimed", deadline=None)  # no test asserts a time
+hypothesis.settings.load_profile("untimed")
 
 ROOT = Path(__file__).resolve().parent.parent
 ORIGINAL = ROOT / "tests" / "original"  # what the original computed

@@ -51,11 +51,13 @@ needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="real data are not
 # The longest, by what they take. They go first, so that no process has a long one left when the others are done.
 LONG = (
     "test_ray.py",
-    "test_runs.py",
-    "test_damaged_runs.py",
     "test_models.py",
-    "test_fidelity.py",
     "test_training.py",
+    "test_front_door.py",
+    "test_runs.py",
+    "test_fidelity.py",
+    "test_trained.py",
+    "test_fedmatch.py",
     "test_cli.py",
     "test_process.py",
 )

@@ -94,10 +94,12 @@ def write_large(file: IO[bytes], *parts: Any) -> None:
 
 
 def _write(descriptor: int, left: memoryview) -> None:
+    with suppress(OSError):
+        left = left[os.write(descriptor, left) :]
+    if left:
+        _past_cache(descriptor, False)  # only through the cache the system can say why something is left
     while left:
         left = left[os.write(descriptor, left) :]
-        if left:
-            _past_cache(descriptor, False)  # an odd rest: only through the cache the system can say why it is one
 
 
 def read_large(file: IO[bytes]) -> np.ndarray:

@@ -61,14 +61,14 @@ def test_a_file_system_that_has_no_way_past_its_cache_is_written_through_it(
 def test_a_write_that_stops_short_goes_on_and_ends_with_the_systems_own_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usual, most = os.write, [1000, 3000, 9000, 0]
+    usual, most = os.write, [1000, 3000, 9000, -errno.EINVAL, -errno.ENOSPC]
 
     def short(descriptor: int, content: Any) -> int:
-        """As a full file system does it: a part of what was asked for, of any length."""
+        """As a full file system does it: a part of what was asked for, of any length; past the cache, only EINVAL."""
         fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) & ~atomic.DIRECT)
         length = most.pop(0)
-        if not length:
-            raise OSError(errno.ENOSPC, "No space left on device")
+        if length < 0:
+            raise OSError(-length, os.strerror(-length))
         return usual(descriptor, content[:length])
 
     monkeypatch.setattr(os, "write", short)

@@ -153,7 +153,7 @@ def learning(steps: int, **given: Any) -> tuple[list[float], Params, tuple[float
     ("given", "tolerance", "far"),
     [
         ({"xla": True}, 1e-4, 1e-3),
-        ({"precision": "float16"}, 3e-2, 0.2),
+        pytest.param({"precision": "float16"}, 3e-2, 0.2, marks=pytest.mark.slow),  # for GPUs; emulated here
         pytest.param({"precision": "bfloat16"}, 3e-2, 0.2, marks=needs_bfloat16),
     ],
 )

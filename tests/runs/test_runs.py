@@ -279,7 +279,7 @@ LIMIT = 4_500  # bytes of a file: less than a checkpoint of the stand-in has
 
 def test_a_write_that_fails_keeps_the_last_whole_checkpoint(undisturbed: tuple[list[str], Any], tmp_path: Path) -> None:
     settings, expected = undisturbed
-    process = start(tmp_path, *settings, "workers=1", seconds=0.2)
+    process = start(tmp_path, *settings, "backend=inline", seconds=0.2)
     wait_for(process, lambda: list(tmp_path.glob("outputs/logs/*/rounds.jsonl")))
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (LIMIT, LIMIT))
     code, _, errors = finish(process)

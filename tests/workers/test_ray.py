@@ -283,7 +283,7 @@ def test_a_node_that_does_not_see_the_data_is_named(cluster: Cluster, inline: Ex
     assert code == 2
     last = errors.splitlines()[-1]
     assert last.startswith("main.py: error: /proc/self/cwd/data/lc-biid-digits: expected the partitions of this run on")
-    assert last.endswith("or have the files sent with --ray-data ship")
+    assert last.endswith("on Ray, --ray-data ship sends them")
     assert not list(tmp_path.glob("outputs/logs/*"))
     assert content(run(tmp_path, *settings, "ray_data=ship")) == inline.end
 

@@ -80,8 +80,8 @@ def markdown(table: Table) -> str:
     """The table as Markdown."""
     lines = [table.head, *texts(table)]
     cells = [[re.sub(r"([|\\`<>*_\[\]])", r"\\\1", cell).replace("\n", " ") for cell in line] for line in lines]
-    cells.insert(1, ["---"] * len(table.head))
-    return "\n".join("| " + " | ".join(line) + " |" for line in cells) + "\n"
+    head, *rows = ["| " + " | ".join(line) + " |" for line in cells]
+    return "\n".join([head, "|---" * len(table.head) + "|", *rows]) + "\n"
 
 
 def comma_separated(table: Table) -> str:

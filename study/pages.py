@@ -28,17 +28,19 @@ COMMAND = "python main.py --work-type reproduce --experiment evidence"
 
 LEAD = f"""# Results
 
-The figures come from the records in `study/results/`, which have every round; the remarks from `docs/remarks/`. One command makes
-this page. It trains missing runs first; interrupted runs resume:
+The figures come from the records in `study/results/`, which have every round; the remarks from `docs/remarks/`.
+One command makes this page. It trains missing runs first; interrupted runs resume:
 
 ```
 {COMMAND}      # or: make results
 ```
 
-Settings are the paper's (`--profile paper`) unless a row names others. Accuracy is the global model's on test data; several seeds have mean ± sample deviation,
-and "each seed" its last round. The paper's values are means of three runs; where it has none for AlexNet, its ResNet-9 value is shown. A difference is that of the last round.
-S2C (server to client; in brackets without clients' first visits) and C2S are means over rounds, in per cent of one parameter set. Minutes include pauses and
-other work on the machine. A reason is marked *tested* if a run here supports it, else *guess*.
+Settings are the paper's (`--profile paper`) unless a row names others. Accuracy is the global model's on test data;
+several seeds have mean ± sample deviation, and "each seed" its last round. The paper's values are means of three runs;
+where it has none for AlexNet, its ResNet-9 value is shown. A difference is that of the last round. S2C (server to
+client; in brackets without clients' first visits) and C2S are means over rounds, in per cent of one parameter set.
+Minutes include pauses and other work on the machine. A reason is marked *tested* if a run here supports it, else
+*guess*.
 """
 
 

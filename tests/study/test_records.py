@@ -117,7 +117,7 @@ def test_the_page_has_a_table_and_a_figure_of_what_was_run_and_lists_the_rest(tm
     item = text.split("## ")[1]
     rows = [line for line in item.splitlines() if line.startswith("| lc-biid-c10")]
     assert [row.split(" | ")[1] for row in rows] == ["fedmatch", "fedavg-sl"]
-    # By hand: five times 30 and five times 40 or 42; two values that are 2 apart, and 1, over the root of 2; the paper's 41.67.
+    # By hand: five times 30 and five times 40 or 42; two values that are 1 or 2 apart, over the root of 2.
     of_seeds = " | 1, 2 | 35.50 ± 0.71 | 41.00 ± 1.41 | 40.00, 42.00 | 41.67 ± 0.32 | -0.67 | "
     assert of_seeds in rows[0]
     assert " | 1 | 37.50 | 45.00 |  | 47.23 ± 0.31 | -2.23 | " in rows[1]
@@ -159,7 +159,7 @@ def test_diamonds_are_the_papers_values_for_these_settings_and_tell_algorithms_a
     assert diamonds(axes) == [(32.33, "filled"), (41.67, "filled"), (47.23, "filled")]
     rows = [line for line in results_page(tmp_path).splitlines() if "psi-factor" in line or "lambda-l2" in line]
     assert len(rows) == 9
-    assert all(row.endswith(" | 1 | 30.00 | 30.00 | 100 | 50 | 100 |") for row in rows)
+    assert all(" | 1 | 30.00 | 30.00 | 100 | 50 | " in row for row in rows)
 
 
 def test_two_tasks_are_two_pictures_side_by_side(tmp_path: Path) -> None:

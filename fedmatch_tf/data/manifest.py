@@ -108,9 +108,15 @@ def describe(manifest: Manifest) -> str:
 
 def read_manifest(folder: Path) -> Manifest:
     """The folder's manifest; DataError if it is damaged."""
+    return read_both(folder)[0]
+
+
+def read_both(folder: Path) -> tuple[Manifest, str]:
+    """(the folder's manifest, its checksum: of the same reading)."""
     path = folder / NAME
     try:
-        content = json.loads(untrusted.read_text(path))
+        payload = untrusted.read_bytes(path, untrusted.MOST_TEXT)
+        content = json.loads(payload)
         if content["version"] != VERSION:
             raise DataError(f"expected version {VERSION}, received {short(content['version'])}")
         values = {name: content[name] for name in ("source", "class_names", "image_shape", "unused", "files")}
@@ -118,17 +124,7 @@ def read_manifest(folder: Path) -> Manifest:
         manifest: Manifest = typed.read(Manifest, "manifest", {**values, "spec": spec})
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise DataError(f"{path}: damaged, or not a manifest ({type(error).__name__}: {error}). {REMAKE}") from error
-    return manifest
+    return manifest, hashlib.sha256(payload).hexdigest()
 
 
 REMAKE = "Make the partitions again with --work-type gen_data --force"
-
-
-def fingerprint(folder: Path) -> str:
-    """What tells a folder's partitions from others: the checksum of their manifest, or, without one, of all files."""
-    if (folder / NAME).exists():
-        return hashlib.sha256(untrusted.read_bytes(folder / NAME)).hexdigest()
-    content = hashlib.sha256()
-    for path in sorted(folder.glob("*.npy")):
-        content.update(path.name.encode() + hashlib.sha256(untrusted.read_bytes(path)).digest())
-    return content.hexdigest()

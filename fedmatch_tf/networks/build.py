@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -12,7 +11,7 @@ from typing import Any, Callable
 
 import numpy as np
 
-from fedmatch_tf.base.errors import ConfigError
+from fedmatch_tf.base.errors import ConfigError, in_one_line
 from fedmatch_tf.base.plugins import is_own_network, networks, smallest_image
 from fedmatch_tf.base.quiet import tf
 from fedmatch_tf.networks import files
@@ -46,11 +45,11 @@ def build_network(
             if scores is None:
                 raise ValueError("it returned nothing; expected scores [batch, classes]")
             model = tf.keras.Model(image, tf.keras.layers.Softmax(dtype="float32")(scores), name=arch.split(":")[-1])
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if not is_own_network(arch):
                 raise
             what = f"could not be built for images {list(image_shape)}"
-            raise ConfigError(f"--arch: {arch} {what}: {_in_words(error)}") from error
+            raise ConfigError(f"--arch: {arch} {what}: {in_one_line(error)}") from error
     _check(model, arch, num_classes)
     return model if precision == "float32" else _normalised_in_full(model)
 
@@ -62,21 +61,14 @@ def _find(arch: str) -> Callable[[Any, int, Maker, Maker], Any]:
     module_name, name = arch.split(":")
     try:
         module = import_module(module_name)
-    except Exception as error:
-        raise ConfigError(f"--arch: the module {module_name} can't be imported: {_in_words(error)}") from error
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"--arch: the module {module_name} can't be imported: {in_one_line(error)}") from error
     function = getattr(module, name, None)
     if not callable(function):
         kind = "none" if function is None else type(function).__name__
         where = getattr(module, "__file__", "built in")
         raise ConfigError(f"--arch: expected a function {name} in the module {module_name} ({where}), found {kind}")
     return function  # type: ignore[no-any-return]
-
-
-def _in_words(error: Exception) -> str:
-    """What went wrong in a user's code, and where."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0] if text else ''} ({last.filename}, line {last.lineno})"
 
 
 # Keras' name of each precision. Variables are float32 in all of them.
@@ -224,9 +216,9 @@ def check_file(arch: str, model: Any) -> None:
         try:
             path.write_bytes(files.keras_file(model))
             tf.keras.models.load_model(path)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             what = "has a layer that Keras can't write to a file or read back"
-            raise ConfigError(f"--arch: {arch} {what}: {_in_words(error)}") from error
+            raise ConfigError(f"--arch: {arch} {what}: {in_one_line(error)}") from error
 
 
 _LEFT_OF_DEVIATION = 0.87962566103423978  # what a normal cut off at two standard deviations has left of its deviation

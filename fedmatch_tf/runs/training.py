@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from logging import Logger
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
@@ -18,7 +18,7 @@ from fedmatch_tf.base.signals import Interrupts
 from fedmatch_tf.config import Config, ConfigError, flag
 from fedmatch_tf.config.resume import with_absolute_paths
 from fedmatch_tf.data.generator import in_use
-from fedmatch_tf.data.manifest import fingerprint
+from fedmatch_tf.data.loader import Partitions
 from fedmatch_tf.federation import loop, server
 from fedmatch_tf.federation.crew import Backend
 from fedmatch_tf.federation.tasks import (
@@ -34,9 +34,9 @@ from fedmatch_tf.networks import files
 from fedmatch_tf.runs import checkpoint, folders
 from fedmatch_tf.runs.display import Progress, RoundDisplay
 from fedmatch_tf.runs.folders import Run
+from fedmatch_tf.runs.inputs import WithInputs, checksums
 from fedmatch_tf.runs.mirror import Mirror, check_installed
 from fedmatch_tf.runs.partition_folder import (
-    WithPartitions,
     beside_others,
     check_complete,
     class_counts,
@@ -72,21 +72,23 @@ def train(config: Config, watch: Watch, worker: MakeWorker = make_worker) -> Pat
     check_backend(config)
     check_installed(config)
     _check_paths(config)
-    config, note = beside_others(config, watch.progress)
+    config, note, source = beside_others(config, watch.progress)
     display = RoundDisplay(config, watch.quiet, logger=watch.logger)
     if note:
         display.note(f"note: {note}")
-    ensure_partitions(config, watch.progress)
-    if order := note_on_order(config):
-        display.note(f"note: {order}")
-    with ExitStack() as stack:
+    ensure_partitions(config, watch.progress, source)
+    del source
+    with in_use(config.partition_folder), ExitStack() as stack:
+        partitions, inputs = check_complete(config), checksums(config)
+        if order := note_on_order(partitions):
+            display.note(f"note: {order}")
         for _ in watch.progress([None], 0, "Starting TensorFlow"):
-            backend = _open(stack, config, display, worker)
+            backend = _open(stack, config, partitions, inputs, display, worker)
             (start,) = backend.map([InitTask()])
         state = server.initial_state(config, start.params)
-        partitions = fingerprint(config.partition_folder)
-        run = stack.enter_context(folders.create(config, state, partitions, data_about(config), start.kernels))
-        _train_rounds(run, backend, display, watch.on_round)
+        about = data_about(partitions)
+        run = folders.create(config, state, partitions.fingerprint, about, inputs, start.kernels)
+        _train_rounds(stack.enter_context(run), backend, partitions, display, watch.on_round)
     return run.folder
 
 
@@ -101,35 +103,50 @@ def resume(folder: Path, given: Mapping[str, Any], watch: Watch, worker: MakeWor
         if run.state.rounds_done < config.num_rounds or not all(path.exists() for path in _results(run)):
             check_backend(config)
             check_installed(config)
-            _check_partitions(run, watch.progress)
-            backend = _open(stack, config, display, worker)
+            partitions = stack.enter_context(_partitions_of(run, watch.progress))
+            inputs = checksums(config)
+            if inputs != run.inputs:
+                display.note(
+                    f"note: {' and '.join(sorted(inputs))}: not the content that the run began with, so results may "
+                    f"differ from an unbroken run"
+                )
+            backend = _open(stack, config, partitions, inputs, display, worker)
             list(backend.map([CheckTask(run.state.params)]))  # before anything of the run is changed
             run.begin()
             display.note(f"Going on after {run.state.rounds_done} of {config.num_rounds} rounds")
-            _train_rounds(run, backend, display, watch.on_round)
+            _train_rounds(run, backend, partitions, display, watch.on_round)
         else:
             run.begin(keep_settings=False)
             display.note(f"Nothing to do: all {config.num_rounds} rounds are done; --num-rounds may ask for more")
     return run.folder
 
 
-def _open(stack: ExitStack, config: Config, display: RoundDisplay, worker: MakeWorker) -> Backend:
-    """The backend; while it is open, nothing of ours replaces the partitions, and its workers know them."""
-    stack.enter_context(in_use(config.partition_folder))
-    return stack.enter_context(open_backend(config, display.warn, WithPartitions(worker, config)))
+def _open(
+    stack: ExitStack,
+    config: Config,
+    partitions: Partitions,
+    inputs: Mapping[str, str],
+    display: RoundDisplay,
+    worker: MakeWorker,
+) -> Backend:
+    """The backend, whose workers read the same as this process."""
+    make = WithInputs(worker, config, partitions.fingerprint, inputs)
+    return stack.enter_context(open_backend(config, display.warn, make))
 
 
-def _train_rounds(run: Run, backend: Backend, display: RoundDisplay, on_round: OnRound | None) -> None:
+def _train_rounds(
+    run: Run, backend: Backend, partitions: Partitions, display: RoundDisplay, on_round: OnRound | None
+) -> None:
     """The rounds that are left; however they end, the user learns how to go on."""
     stopped, num_rounds = run.folder / "stopped.txt", run.config.num_rounds
-    counts = class_counts(run.config)
+    counts = class_counts(partitions)
     if counts is not None:
         write_text(run.folder / "partition.json", json.dumps(counts))
-    display.know_classes(shares_of_test(run.config))
+    display.know_classes(shares_of_test(partitions))
     try:
         with Interrupts(display.note) as interrupts, Mirror(run.config, run.folder, display.warn) as mirror, display:
             traced = _Traced(backend, run) if run.config.profile_run else backend
-            sizes = client_sizes(run.config)
+            sizes = client_sizes(partitions)
             for record, state in loop.run(run.config, run.state, traced, run.store, sizes, display.client_done):
                 for path in (stopped, *_results(run)):  # of fewer rounds
                     path.unlink(missing_ok=True)
@@ -219,14 +236,17 @@ def _check_paths(config: Config) -> None:
             raise DataError(f"{flag(name)}: expected a file, found none at {given}")
 
 
-def _check_partitions(run: Run, progress: Progress) -> None:
-    """The data are those that the run began with; made again if they are gone."""
+@contextmanager
+def _partitions_of(run: Run, progress: Progress) -> Iterator[Partitions]:
+    """Those that the run began with, which nothing of ours replaces meanwhile; made again if they are gone."""
     folder = run.config.partition_folder
     if not folder.is_dir():
         ensure_partitions(run.config, progress)
-    check_complete(run.config)
-    if fingerprint(folder) != run.partitions:
-        raise DataError(
-            f"{folder}: expected the partitions that the run began with, found others. "
-            f"Say where they are with --dataset-path, or make them again with --work-type gen_data --force"
-        )
+    with in_use(folder):
+        partitions = check_complete(run.config)
+        if partitions.fingerprint != run.partitions:
+            raise DataError(
+                f"{folder}: expected the partitions that the run began with, found others. "
+                f"Say where they are with --dataset-path, or make them again with --work-type gen_data --force"
+            )
+        yield partitions

@@ -24,7 +24,7 @@ from typing import Any
 from fedmatch_tf.base import signals, temporary
 from fedmatch_tf.workers import sharing
 from fedmatch_tf.workers.environment import keep_memory
-from fedmatch_tf.workers.failure import Failure
+from fedmatch_tf.workers.failure import RAISED, Failure
 from fedmatch_tf.workers.pool import Done, Pool, Ready, Slot
 
 _LONGEST_WAIT = 3600.0  # seconds in one go: the system can't wait for weeks, but it can be asked again
@@ -181,7 +181,7 @@ def _serve(pipe: connection.Connection, environment: Mapping[str, str], make_wor
 
     try:
         worker = make_worker()
-    except Exception as error:
+    except RAISED as error:
         say(Failure.of(error))
         return
     say(Ready())
@@ -192,7 +192,7 @@ def _serve(pipe: connection.Connection, environment: Mapping[str, str], make_wor
             return
         try:
             answer: Any = Done(worker.run(task))
-        except Exception as error:
+        except RAISED as error:
             answer = Failure.of(error)
         del task
         say(answer)

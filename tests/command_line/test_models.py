@@ -353,17 +353,29 @@ def unusable(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory whose module has networks that can't be used."""
     folder = tmp_path_factory.mktemp("unusable")
     (folder / "unusable.py").write_text(
-        "import tensorflow as tf\n\nlayers = tf.keras.layers\n\n"
+        "import sys\n\nimport tensorflow as tf\n\nlayers = tf.keras.layers\n\n"
+        "class Rude(Exception):\n    def __str__(self):\n        raise ValueError('no text')\n\n"
+        "def rude(x, n, conv, dense):\n    raise Rude\n\n"
+        "def leaves(x, n, conv, dense):\n    sys.exit()\n\n"
         "def nothing(x, n, conv, dense):\n    dense(n)\n\n"
         "def batch(x, n, conv, dense):\n"
         "    return dense(n)(layers.Flatten()(layers.BatchNormalization()(x)))\n"
     )
+    (folder / "leaving.py").write_text("import sys\n\nsys.exit(0)\n")
+    (folder / "leaving_package").mkdir()
+    (folder / "leaving_package" / "__init__.py").write_text("raise SystemExit\n")
+    (folder / "leaving_package" / "net.py").touch()
     return folder
 
 
 @pytest.mark.parametrize(
     ("arch", "message"),
     [
+        ("leaving:small", "the module leaving can't be imported: SystemExit: 0 ("),
+        ("leaving_package.net:small", "leaving_package.net can't be imported: SystemExit ("),
+        ("unusable:leaves", "unusable:leaves could not be built for images [20, 20, 3]: SystemExit ("),
+        ("unusable:rude", "unusable:rude could not be built for images [20, 20, 3]: Rude ("),
+        ("sys:exit", "sys:exit could not be built for images [20, 20, 3]: TypeError: "),
         ("absent:small", "expected a module absent, which the network is in, found none"),
         ("unusable.py:small", "did you mean unusable?"),
         ("unusable:absent", "expected a function absent in the module unusable"),

@@ -198,6 +198,14 @@ def test_bad_settings_are_refused_with_rule_and_value(given: dict[str, Any], mes
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize("value", ["10", None, [], 2.5, True, float("nan"), b"10"], ids=repr)
+def test_a_value_of_another_type_is_refused_before_defaults_are_worked_out_from_it(value: Any) -> None:
+    with pytest.raises(ConfigError, match="--num-clients: expected a whole number, received "):
+        make_config("lc-biid-digits", num_clients=value)
+    with pytest.raises(ConfigError, match="--task: expected a text, received "):
+        make_config(**{"task": value if value != "10" else 10})
+
+
 def test_every_model_is_an_algorithm_and_a_learner() -> None:
     learners = ("sl", "uda", "fixmatch", "gpl")
     baselines = [f"{algorithm}-{learner}" for algorithm in ("fedavg", "fedprox", "local") for learner in learners]

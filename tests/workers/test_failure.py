@@ -46,3 +46,12 @@ def test_a_defect_keeps_its_traceback_and_a_mistake_has_none() -> None:
     assert "round 1: ZeroDivisionError: by hand\nTraceback" in str(told)
     mistake = Failure.of(ConfigError("--lr: no")).error("round 1")
     assert (type(mistake), str(mistake)) == (ConfigError, "--lr: no")
+
+
+def test_an_error_that_has_no_text_is_told_by_its_kind() -> None:
+    class Rude(RuntimeError):
+        def __str__(self) -> str:
+            raise ValueError("no text")
+
+    told = Failure.of(Rude()).error("round 1")
+    assert str(told).startswith("round 1: Rude:\n")

@@ -48,8 +48,10 @@ def lack_of_memory(error: BaseException) -> str | None:
     """What to say if the error is one, in one line; None if it is another. A thread needs memory, too."""
     kind = type(error).__name__
     no_thread = isinstance(error, RuntimeError) and "can't start new thread" in words(error)
+    no_library = isinstance(error, ImportError) and "failed to map segment" in words(error)
     no_room = isinstance(error, MemoryError) or kind == "ResourceExhaustedError"  # TensorFlow's
-    if not (no_room or no_thread or (isinstance(error, OSError) and error.errno == errno.ENOMEM)):
+    no_room |= kind == "AbortedError" and "could not create a primitive" in words(error)  # oneDNN's, for its buffers
+    if not (no_room or no_thread or no_library or (isinstance(error, OSError) and error.errno == errno.ENOMEM)):
         return None
     return (
         f"too little memory ({kind}: {' '.join(words(error).split())[:MOST_SHOWN]}). A smaller --image-size, smaller "

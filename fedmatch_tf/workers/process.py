@@ -176,7 +176,11 @@ def _serve(pipe: connection.Connection, environment: Mapping[str, str], make_wor
     packer, receiver = sharing.Packer(), sharing.Receiver()
 
     def say(answer: Any) -> None:
-        sharing.send(pipe, packer.pack(answer))
+        try:
+            packed = packer.pack(answer)
+        except (MemoryError, OSError) as error:  # no room for it; there is for a few words
+            packed = packer.pack(Failure.of(error))
+        sharing.send(pipe, packed)
         packer.forget()
 
     try:
@@ -185,18 +189,19 @@ def _serve(pipe: connection.Connection, environment: Mapping[str, str], make_wor
         say(Failure.of(error))
         return
     say(Ready())
+    task: Any = None
     while True:
+        answer: Any = None  # so that it is gone when another task comes
         try:
-            task = receiver.receive(pipe)
-        except EOFError:
-            return
-        try:
-            answer: Any = Done(worker.run(task))
+            try:
+                task = receiver.receive(pipe)
+            except EOFError:
+                return
+            answer = Done(worker.run(task))
         except RAISED as error:
             answer = Failure.of(error)
-        del task
+        task = None
         say(answer)
-        del answer
 
 
 def _end_with_parent() -> None:

@@ -12,6 +12,7 @@ import resource
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +27,7 @@ from fedmatch_tf.federation import server
 from fedmatch_tf.networks.params import Params
 from fedmatch_tf.runs import folders
 from fedmatch_tf.runs.partition_folder import DataAbout
-from tests.conftest import assert_refused, kill, run_main, session
+from tests.conftest import ROOT, assert_refused, kill, run_main, session
 from tests.runs.stand_in_run import call, content, finish, only_run, run, start, wait_for, wait_for_line
 
 
@@ -339,3 +340,35 @@ def test_a_full_disk_keeps_the_last_whole_checkpoint(
     roomy = tmp_path / "roomy"
     shutil.copytree(small_disk, roomy)
     assert content(run(tmp_path, f"resume={roomy / 'logs' / folder.name}")) == expected
+
+
+TURNS_READ_ONLY = """
+"$@" &
+until ls outputs/logs/*/rounds.jsonl > /dev/null 2>&1; do sleep 0.1; done
+mount --bind outputs outputs && mount -o remount,ro,bind outputs
+wait $!
+"""
+
+
+def test_a_file_system_that_turns_read_only_in_mid_run_keeps_the_last_checkpoint(
+    undisturbed: tuple[list[str], Any], tmp_path: Path
+) -> None:
+    alone = ["unshare", "--mount"]  # mounts that nobody else sees, and that end with the process
+    if shutil.which("unshare") is None or subprocess.run([*alone, "true"], check=False).returncode != 0:
+        pytest.skip("nothing can be mounted here")
+    settings, expected = undisturbed
+    command = [sys.executable, "-m", "tests.stand_in", str(tmp_path), *settings, "backend=inline"]
+    result = subprocess.run(
+        [*alone, "sh", "-c", TURNS_READ_ONLY, "sh", *command],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "FEDMATCH_SECONDS": "0.5", "MPLBACKEND": "Agg"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert result.returncode == 2, result.stderr
+    assert "Read-only file system" in result.stderr
+    assert "The last checkpoint is after" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert content(run(tmp_path, f"resume={only_run(tmp_path)}")) == expected

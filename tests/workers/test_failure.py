@@ -24,8 +24,9 @@ def numpys_own() -> Exception:
         tf.errors.ResourceExhaustedError(None, None, "OOM when allocating"),
         numpys_own(),
         RuntimeError("can't start new thread"),
+        ImportError("libtensorflow_cc.so.2: failed to map segment from shared object"),
     ],
-    ids=["Python", "TensorFlow", "NumPy", "thread"],
+    ids=["Python", "TensorFlow", "NumPy", "thread", "library"],
 )
 def test_too_little_memory_is_one_message_with_what_helps(error: Exception) -> None:
     failure = Failure.of(error)

@@ -207,7 +207,7 @@ def test_a_value_of_another_type_is_refused_before_defaults_are_worked_out_from_
 
 
 def test_every_model_is_an_algorithm_and_a_learner() -> None:
-    learners = ("sl", "uda", "fixmatch", "gpl")
+    learners = ("sl", "labels", "uda", "fixmatch", "gpl")
     baselines = [f"{algorithm}-{learner}" for algorithm in ("fedavg", "fedprox", "local") for learner in learners]
     assert sorted(MODELS) == sorted(["fedmatch", "semifl", *baselines])
     config = make_config("lc-biid-c10", model="fedprox-uda")

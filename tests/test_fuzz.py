@@ -243,7 +243,7 @@ ODD = st.sampled_from(
 COSTS = [(way, part) for way in ("s2c", "c2s") for part in ("sum", "sigma", "psi", "helpers", "bytes")]
 
 
-@settings(max_examples=150, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(place=st.sampled_from([*((name,) for name in line(0, 0.5)), *COSTS]), value=ODD, number=st.integers(0, 1))
 def test_a_report_leaves_out_a_run_with_a_bad_round_and_names_it(
     place: tuple[str, ...], value: Any, number: int, tmp_path_factory: pytest.TempPathFactory

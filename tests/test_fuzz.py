@@ -174,7 +174,7 @@ READERS = {
     "weights .npz": Reader(kernels_npz, lambda path: read_kernels(path, KERNELS)),
     "weights .npy": Reader(kernels_npy, lambda path: read_kernels(path, KERNELS)),
     "probe": Reader(probe, lambda path: read_probe(path, (4, 4, 3))),
-    "client's file": Reader(clients_file, lambda path: store._read_file(path, zlib.crc32(np.ones(20, np.float32)))),
+    "client's file": Reader(clients_file, lambda path: store._read_file(path, zlib.crc32(np.ones(20, np.float32).tobytes()))),
     "checkpoint": Reader(state, checkpoint._read),
     **{
         name: Reader(a_run(name), lambda path: results.read(path.parent))

@@ -47,6 +47,7 @@ IDX = {
 }
 BATCH = pickle.dumps({b"data": IMAGES.reshape(4, -1), b"labels": [0, 1, 2, 3]}, protocol=2)
 KERNELS = [(3, 3, 1, 2), (2, 4)]
+HELD = np.ones(20, np.float32)
 
 
 class Reader(NamedTuple):
@@ -132,7 +133,7 @@ def probe(folder: Path) -> Path:
 
 def clients_file(folder: Path) -> Path:
     (folder / "copies").mkdir()
-    store._write(folder / "0-1.npy", Params(np.ones(20, np.float32)))
+    store._write(folder / "0-1.npy", Params(HELD))
     return folder / "0-1.npy"
 
 
@@ -174,7 +175,7 @@ READERS = {
     "weights .npz": Reader(kernels_npz, lambda path: read_kernels(path, KERNELS)),
     "weights .npy": Reader(kernels_npy, lambda path: read_kernels(path, KERNELS)),
     "probe": Reader(probe, lambda path: read_probe(path, (4, 4, 3))),
-    "client's file": Reader(clients_file, lambda path: store._read_file(path, zlib.crc32(np.ones(20, np.float32).tobytes()))),
+    "client's file": Reader(clients_file, lambda path: store._read_file(path, zlib.crc32(HELD.tobytes()))),
     "checkpoint": Reader(state, checkpoint._read),
     **{
         name: Reader(a_run(name), lambda path: results.read(path.parent))

@@ -130,12 +130,12 @@ def test_no_more_than_two_files_wait_to_be_written(tmp_path: Path) -> None:
     waiting: list[Future[Any]] = []
     with ThreadPoolExecutor(1) as thread:
 
-        def later(work: Callable[..., Any], *what: Any) -> Any:
-            time.sleep(0.02)
-            return work(*what)
-
         def slow(work: Callable[..., Any], *what: Any) -> Future[Any]:
-            waiting.append(thread.submit(later, work, *what))
+            def later() -> Any:
+                time.sleep(0.02)
+                return work(*what)
+
+            waiting.append(thread.submit(later))
             assert sum(not one.done() for one in waiting) <= 2
             return waiting[-1]
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -246,6 +246,11 @@ COSTS = [(way, part) for way in ("s2c", "c2s") for part in ("sum", "sigma", "psi
 
 @settings(max_examples=60, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(place=st.sampled_from([*((name,) for name in line(0, 0.5)), *COSTS]), value=ODD, number=st.integers(0, 1))
+@example(place=("clients",), value=None, number=0)
+@example(place=("clients",), value=3, number=1)
+@example(place=("clients",), value=[[0]], number=1)
+@example(place=("dropped",), value=3, number=0)
+@example(place=("s2c", "sigma"), value=-1, number=0)
 def test_a_report_leaves_out_a_run_with_a_bad_round_and_names_it(
     place: tuple[str, ...], value: Any, number: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

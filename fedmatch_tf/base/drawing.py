@@ -10,8 +10,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-# Okabe and Ito's colours, but indigo for black, which has no shades; dashes for print without colour.
-COLOURS = ("#D55E00", "#332288", "#009E73", "#0072B2", "#E69F00", "#CC79A7", "#56B4E9")
+# Okabe and Ito's colours, with indigo for black, which has no shades, and others of Tol's; dashes for print without
+# colour.
+COLOURS = ("#D55E00", "#332288", "#009E73", "#0072B2", "#E69F00", "#CC79A7", "#56B4E9", "#882255", "#999933", "#44AA99")
 DASHES: tuple[Any, ...] = ("-", "--", "-.", (0, (5, 1)), ":", (0, (3, 1, 1, 1)), (0, (1, 1)))
 WIDTH = 6.4  # inches of a figure with one picture
 

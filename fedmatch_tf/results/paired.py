@@ -37,7 +37,7 @@ def paired(first: Group, second: Group) -> Paired:
     )
     seeds = sorted(one.keys() & two.keys())
     mine, theirs = ([values[seed] for seed in seeds] for values in (one, two))
-    differences = [a - b for a, b in zip(mine, theirs)]
+    differences = [round(a - b, 9) for a, b in zip(mine, theirs)]  # so that equal ones are equal
     found = Paired(seeds, sorted(one.keys() ^ two.keys()), mean(mine), mean(theirs), mean(differences))
     if found.difference is None or not found.difference.deviation:
         return found

@@ -80,7 +80,9 @@ def accuracy_table(task: str, summaries: Sequence[Summary]) -> Table:
         }
         for summary, reference in ((each, each.reference) for each in summaries)
     ]
-    return table_of(f"accuracy-{file_name(task)}", "Accuracy", rows)
+    single = len(summaries) > 1 and any(len(summary.group.finished) == 1 for summary in summaries)
+    note = "Of one seed alone nothing says whether a difference is more than chance." if single else ""
+    return table_of(f"accuracy-{file_name(task)}", "Accuracy", rows, note)
 
 
 def _note(confusions: Sequence[Confusion]) -> str:
@@ -96,7 +98,7 @@ def sweep_tables(task: str, summaries: Sequence[Summary]) -> list[Table]:
         if summary.validation is not None:
             key = (summary.group.shipped, identity(summary.group.settings, _NUMBERS))
             sweeps.setdefault(key, []).append(summary)
-    found = []
+    found: list[Table] = []
     for each in (each for each in sweeps.values() if len(each) > 1):
         names = _differing([summary.group for summary in each])
         rows: list[dict[str, Cell]] = [

@@ -13,7 +13,7 @@ def of_model(model: str, variant: int = 0, variants: int = 1) -> Style:
     """A learner has a colour, an algorithm a dash; runs that differ in other settings have shades and markers."""
     algorithm, learner = parts_of(model)
     colour, dash = list(learners()).index(learner), list(algorithms()).index(algorithm)
-    shade = min((variants - 1) / 2, 1) * (0.6 - 0.95 * variant / max(variants - 1, 1))  # towards white, then black
+    shade = min((variants - 1) / 2, 1) * (0.45 - 0.8 * variant / max(variants - 1, 1))  # towards white, then black
     return Style(
         _shaded(COLOURS[colour % len(COLOURS)], shade), DASHES[dash % len(DASHES)], MARKERS[variant % len(MARKERS)]
     )

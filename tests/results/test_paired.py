@@ -118,10 +118,10 @@ def test_a_sweeps_figures_have_its_order_bands_that_end_at_100_and_one_map(sweep
         folder = write_run(sweep / f"sl-{seed}", [0.1, accuracy], model="fedavg-sl", seed=seed)
         write_rounds(folder, [line(0, 0.0), line(1, accuracy, test_loss=100.0)])
     drawn = {name: figure for name, _, figure in task_figures("t", [summarise(group) for group in groups_of(sweep)])}
-    accuracy = drawn["accuracy-t"].axes[0]
-    labels = accuracy.get_legend_handles_labels()[1]
+    axes = drawn["accuracy-t"].axes[0]
+    labels = axes.get_legend_handles_labels()[1]
     assert labels == [*(f"fedmatch, lr {lr}" for lr in ("0.001", "0.005", "0.02")), "fedavg-sl"]
-    tops = [float(np.max(band.get_paths()[0].vertices[:, 1])) for band in accuracy.collections]
+    tops = [float(np.asarray(band.get_paths()[0].vertices)[:, 1].max()) for band in axes.collections]
     assert tops[-1] == 100, "of 93.3 ± 11.5"
     assert drawn["test-loss-t"].axes[0].get_yscale() == "log", "one has left the others' scale"
     assert drawn["validation-loss-t"].axes[0].get_yscale() == "linear"

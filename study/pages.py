@@ -192,7 +192,7 @@ def figure(experiment: Experiment, done: Sequence[Entry]) -> Figure:
         for look, entry in zip(style.of_models([entry.config.model for entry in shown]), shown):
             rounds, centre, width = band(entry.group, entry.measure)
             seeds = f" (mean of {len(entry.records)} seeds)" if len(entry.records) > 1 else ""
-            drawing.curve(axes, look, entry.label + seeds, rounds, centre, width)
+            drawing.curve(axes, look, entry.label + seeds, rounds, centre, width, ends=plots.PERCENT)
             paper = papers_value(entry.config)
             if paper is not None:
                 algorithm = entry.config.algorithm

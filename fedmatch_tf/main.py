@@ -167,19 +167,21 @@ def gen_data(config: Config, force: bool = False, quiet: bool = False) -> None:
     """Makes the task's partitions, or verifies them if they are there; prints what they hold and their folder."""
     from fedmatch_tf.base.program import say
     from fedmatch_tf.data.generator import generate
-    from fedmatch_tf.data.manifest import describe
+    from fedmatch_tf.data.manifest import describe, note_on_skipped
     from fedmatch_tf.data.sources import load_source
     from fedmatch_tf.runs.partition_folder import partition_spec
 
     progress = _progress(quiet)
     try:
-        source = load_source(config.dataset, config.source, config.image_size, progress)
+        source = load_source(config.dataset, config.source, config.image_size, progress, config.skip_broken)
         if source.official is False:
             say("note", f"this is not the published {config.dataset} (its checksum differs)")
         generated = generate(partition_spec(config), source, Path(config.dataset_path), force, progress)
     except KeyboardInterrupt:
         print("\nNothing was changed; the same command begins anew.", file=sys.stderr)
         raise
+    if skipped := note_on_skipped(generated.manifest):
+        say("note", skipped)
     if not quiet:
         print(describe(generated.manifest))
         print("written" if generated.written else "unchanged: every file is as its manifest says")

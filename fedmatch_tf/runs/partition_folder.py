@@ -47,7 +47,11 @@ def beside_others(config: Config, progress: Progress) -> tuple[Config, str]:
     folder = config.partition_folder
     if not (folder / manifest.NAME).exists():
         return config, ""
-    source = load_source(config.dataset, config.source, config.image_size, progress) if config.source else None
+    source = (
+        load_source(config.dataset, config.source, config.image_size, progress, config.skip_broken)
+        if config.source
+        else None
+    )
     differs = generator.difference(folder, partition_spec(config), source)
     if not differs:
         return config, ""
@@ -61,7 +65,7 @@ def ensure_partitions(config: Config, progress: Progress) -> None:
     """Makes the task's partitions if there are none; refuses those made with other settings."""
     spec, folder = partition_spec(config), config.partition_folder
     if not folder.exists() or not any(folder.iterdir()):
-        source = load_source(config.dataset, config.source, config.image_size, progress)
+        source = load_source(config.dataset, config.source, config.image_size, progress, config.skip_broken)
         generator.generate(spec, source, Path(config.dataset_path), progress=progress)
     elif (folder / manifest.NAME).exists():
         differs = generator.difference(folder, spec)
@@ -110,6 +114,12 @@ def note_on_order(config: Config) -> str:
         f"batches in the order of the file and never shuffles (docs/DATA.md), so batches hold one class each. Shuffle "
         f"them before training"
     )
+
+
+def note_on_skipped(config: Config) -> str:
+    """A note if the partitions were made without images that could not be read."""
+    found = _manifest(config)
+    return "" if found is None else manifest.note_on_skipped(found)
 
 
 def check_complete(config: Config) -> Partitions:

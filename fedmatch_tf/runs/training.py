@@ -44,6 +44,7 @@ from fedmatch_tf.runs.partition_folder import (
     data_about,
     ensure_partitions,
     note_on_order,
+    note_on_skipped,
     shares_of_test,
 )
 from fedmatch_tf.workers.choose import check_backend, decide, make_worker, open_backend
@@ -77,8 +78,8 @@ def train(config: Config, watch: Watch, worker: MakeWorker = make_worker) -> Pat
     if note:
         display.note(f"note: {note}")
     ensure_partitions(config, watch.progress)
-    if order := note_on_order(config):
-        display.note(f"note: {order}")
+    for note in filter(None, (note_on_order(config), note_on_skipped(config))):
+        display.note(f"note: {note}")
     with ExitStack() as stack:
         for _ in watch.progress([None], 0, "Starting TensorFlow"):
             backend = _open(stack, config, display, worker)

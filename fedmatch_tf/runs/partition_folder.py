@@ -16,7 +16,7 @@ from fedmatch_tf.data import generator, manifest
 from fedmatch_tf.data.datasets import DATASETS
 from fedmatch_tf.data.dealing import KINDS, PartitionSpec
 from fedmatch_tf.data.loader import Partitions, open_partitions, sorted_files
-from fedmatch_tf.data.sources import load_source
+from fedmatch_tf.data.sources import Source, load_source
 from fedmatch_tf.runs.display import Progress
 
 
@@ -47,11 +47,7 @@ def beside_others(config: Config, progress: Progress) -> tuple[Config, str]:
     folder = config.partition_folder
     if not (folder / manifest.NAME).exists():
         return config, ""
-    source = (
-        load_source(config.dataset, config.source, config.image_size, progress, config.skip_broken)
-        if config.source
-        else None
-    )
+    source = _source(config, progress) if config.source else None
     differs = generator.difference(folder, partition_spec(config), source)
     if not differs:
         return config, ""
@@ -61,12 +57,15 @@ def beside_others(config: Config, progress: Progress) -> tuple[Config, str]:
     )
 
 
+def _source(config: Config, progress: Progress) -> Source:
+    return load_source(config.dataset, config.source, config.image_size, progress, config.skip_broken)
+
+
 def ensure_partitions(config: Config, progress: Progress) -> None:
     """Makes the task's partitions if there are none; refuses those made with other settings."""
     spec, folder = partition_spec(config), config.partition_folder
     if not folder.exists() or not any(folder.iterdir()):
-        source = load_source(config.dataset, config.source, config.image_size, progress, config.skip_broken)
-        generator.generate(spec, source, Path(config.dataset_path), progress=progress)
+        generator.generate(spec, _source(config, progress), Path(config.dataset_path), progress=progress)
     elif (folder / manifest.NAME).exists():
         differs = generator.difference(folder, spec)
         if differs:

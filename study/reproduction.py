@@ -43,8 +43,8 @@ def list_experiments(seeds: Sequence[int], given: Mapping[str, Any]) -> str:
         of_paper.update(dict.fromkeys(runs if name in PAPER_EXPERIMENTS else ()))
     lines.append(f"{'all of the paper':<24}{len(of_paper):>5}{_hours(of_paper)}  each run once")
     lines.append(
-        f"Hours are a rough estimate for two CPU cores, with {len(seeds)} seeds (those of evidence and field are "
-        f"fixed); runs in several of them are done once."
+        f"Hours are a rough estimate for two cores of an AMD EPYC (Zen 5), with {len(seeds)} seeds (those of "
+        f"evidence and field are fixed); runs in several of them are done once."
     )
     return "\n".join(lines)
 

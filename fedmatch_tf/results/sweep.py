@@ -29,6 +29,7 @@ from fedmatch_tf.results.summary import Summary, summarise
 from fedmatch_tf.results.tables import percent, plus_minus
 from fedmatch_tf.results.time_left import TimeLeft
 from fedmatch_tf.runs.display import duration, progress_for
+from fedmatch_tf.runs.expected import runs_beside
 from fedmatch_tf.runs.partition_folder import beside_others, ensure_partitions
 from fedmatch_tf.runs.training import MakeWorker, Watch, resume, train
 from fedmatch_tf.workers.choose import decide, make_worker
@@ -156,7 +157,7 @@ def _in_turn(
 
 
 def _beside(
-    left: Iterable[_Job],
+    left: Sequence[_Job],
     begin: Callable[[_Job], None],
     how: Mapping[str, Any],
     watch: Watch,
@@ -165,16 +166,20 @@ def _beside(
 ) -> Iterator[tuple[_Job, Outcome]]:
     """What became of each, so many beside each other; they share the cores if nobody says how many workers each has."""
     check_script()
+    shares = {config: config.workers or _share(config, jobs) for config in (job.config for job in left)}
+    room = min((runs_beside(workers or 1) for workers in shares.values()), default=jobs)
+    if room < jobs and not watch.quiet:
+        print(f"Memory has room for {room} of {jobs} runs beside each other", file=sys.stderr, flush=True)
     waiting, running = deque(left), dict[Any, tuple[_Job, Any]]()  # by the pipe that the answer comes from
     try:
         while waiting or running:
-            while waiting and len(running) < jobs:
+            while waiting and len(running) < min(jobs, room):
                 job = waiting.popleft()
                 begin(job)
                 if job.folder is None:  # two runs at once would find the same folder free
                     config, _ = beside_others(with_absolute_paths(job.config), watch.progress)
                     ensure_partitions(config, watch.progress)
-                workers = job.config.workers or _share(job.config, jobs)
+                workers = shares[job.config]
                 own = replace(job, config=replace(job.config, workers=workers))
                 machine = how if workers is None else {**how, "workers": workers}
                 level = logging.INFO if watch.logger is None else logging.WARNING

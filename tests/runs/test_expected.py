@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import shutil
 from collections import namedtuple
 from pathlib import Path
 from typing import Any
@@ -46,7 +48,7 @@ def test_more_workers_than_memory_or_open_files_allow_are_refused(monkeypatch: p
     with pytest.raises(ConfigError, match=r"4 workers need at least 1\.2 GB of memory.*1\.0 GB left.*--workers"):
         expected.check_workers(make_config("lc-biid-c10", workers=4))
     monkeypatch.setattr(expected, "free_memory", lambda: None)
-    monkeypatch.setattr(expected.resource, "getrlimit", lambda which: (64, 64))
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (64, 64))
     expected.check_workers(make_config("lc-biid-c10", workers=3))
     expected.check_workers(make_config("lc-biid-c10", workers=30, backend="inline"))
     with pytest.raises(ConfigError, match=r"4 workers need about 72 open files, this process may have 64.*ulimit -n"):
@@ -67,7 +69,7 @@ def test_a_store_in_memory_must_fit_there(store: str, told: str | None, monkeypa
 
 def test_checkpoints_must_fit_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(expected.shutil, "disk_usage", lambda path: usage(0, 0, 60 * MB))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(0, 0, 60 * MB))
     given: dict[str, Any] = {"num_clients": 100, "frac_clients": 1.0, "output_path": str(tmp_path / "new" / "out")}
     with pytest.raises(ConfigError, match=rf"--output-path: .* 92 MB of disk \(100 clients.*{tmp_path} has 60 MB"):
         expected.check_parameters(make_config("lc-biid-c10", **given), MODEL)

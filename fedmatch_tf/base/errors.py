@@ -24,7 +24,7 @@ def short(value: Any) -> str:
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}... ({len(text)} characters)"
 
 
-def shortened(text: str, most: int = 2000) -> str:
+def shortened(text: str, most: int = 4000) -> str:
     """A message that quotes something long, such as a path of thousands of letters, without its end."""
     return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
 

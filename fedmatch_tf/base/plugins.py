@@ -37,6 +37,7 @@ class NetworkEntry:
     build: Callable[..., Any]  # (image, classes, conv, dense) -> scores before softmax
     smallest: int = 1  # image: what is left after the last pooling is at least one pixel
     gflop: float | None = None  # forward, one image of 32x32x3; None: not known, so estimates of time leave it out
+    rate: float = 600.0  # GFLOP per second that rounds reach on two cores of an AMD EPYC (Zen 5)
     place: int = LAST
 
 

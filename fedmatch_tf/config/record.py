@@ -92,6 +92,9 @@ class Config:
         may_change=True,
         input_path=True,
     )
+    skip_broken: bool = data(
+        "leave out image files that can't be read, and count them", False, rules.IMAGE_FILES, may_change=True
+    )
     dataset_path: str = data(
         "where partitions are written and read", "datasets", input_path=True, may_change=True, of_machine=True
     )

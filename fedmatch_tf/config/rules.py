@@ -90,6 +90,7 @@ STREAMING = Condition(lambda config: KINDS[config.kind].streams, "the task is no
 LABELED_CLIENTS = Condition(lambda config: config.scenario == "lc", "the server has all labels")
 LABELED_SERVER = Condition(lambda config: config.scenario == "ls", "the server has no labels")
 NUMBER_OF_LABELS = Condition(lambda config: config.labeled_fraction is None, "--labeled-fraction says how many")
+IMAGE_FILES = Condition(lambda config: DATASETS[config.dataset].embedded is None, "the dataset has no image files")
 POOLED = Condition(lambda config: config.test_split == "pooled", "the test set is the dataset's own, all of it")
 GLOBAL_MODEL = Condition(lambda config: config.has_global_model, "the clients share nothing, so no model is global")
 ALL_SEE_LABELS = Condition(

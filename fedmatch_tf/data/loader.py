@@ -37,6 +37,7 @@ class Partitions:
     fingerprint: str  # tells them from others: the manifest's checksum, or else that of all files
     class_names: tuple[str, ...] | None = None  # None: the manifest would say
     labeled_clients: int | None = None  # so many of the clients have labels; None: all
+    skipped: tuple[str, ...] = ()  # images that could not be read and were left out
     read: Callable[[Path], bytes] = untrusted.read_bytes  # a file's content; other readers read elsewhere than here
 
 
@@ -81,6 +82,7 @@ def open_partitions(dataset_path: Path, task: str) -> Partitions:
             fingerprint,
             found.class_names,
             found.spec.labeled_clients,
+            found.source.skipped or (),
         )
     return _scan(folder, scenario, kind, dataset)
 

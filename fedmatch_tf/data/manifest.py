@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Optional
@@ -34,6 +35,7 @@ class SourceRecord:
     num_examples: int
     checksum: str
     official: Optional[bool]
+    skipped: Optional[tuple[str, ...]] = None  # images that could not be read and were left out
 
 
 @dataclass(frozen=True)
@@ -56,13 +58,15 @@ class Manifest:
 def to_json(manifest: Manifest) -> str:
     """The manifest's text."""
     spec = {name: value for name, value in asdict(manifest.spec).items() if value is not None}
-    seed = spec.pop("seed")
+    seed, source = spec.pop("seed"), asdict(manifest.source)
+    if not source["skipped"]:
+        del source["skipped"]
     content = {
         "version": VERSION,
         "task": manifest.spec.task,
         "seed": seed,
         "settings": spec,
-        "source": asdict(manifest.source),
+        "source": source,
         "class_names": manifest.class_names,
         "image_shape": manifest.image_shape,
         "unused": manifest.unused,
@@ -104,6 +108,12 @@ def describe(manifest: Manifest) -> str:
             f"  left out    {manifest.unused:,}",
         )
     )
+
+
+def note_on_skipped(names: Sequence[str]) -> str:
+    """How many images could not be read, and which (twenty of them); empty if all could."""
+    more = f" and {len(names) - 20:,} more" if len(names) > 20 else ""
+    return f"{len(names):,} images that can't be read are left out: {', '.join(names[:20])}{more}" if names else ""
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -180,6 +180,13 @@ class CheckTask(NamedTuple):
         return "the network"
 
 
+class PaceTask(NamedTuple):
+    """Seconds that the network takes for an image come back: of a forward pass, as in evaluation."""
+
+    def __str__(self) -> str:
+        return "the network's speed"
+
+
 class ModelTask(NamedTuple):
     """The model as a file: the bytes of a `.keras` file come back."""
 

@@ -21,5 +21,5 @@ class FixMatch(JointLearner):
 
 
 ENTRY = LearnerEntry(
-    "fixmatch", FixMatch, reads=PSEUDO_LABELS, defaults={"confidence": 0.85}, depends_on_end=False, passes=1.4, place=3
+    "fixmatch", FixMatch, reads=PSEUDO_LABELS, defaults={"confidence": 0.85}, depends_on_end=False, passes=0.7, place=3
 )

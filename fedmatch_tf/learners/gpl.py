@@ -38,5 +38,5 @@ class GPL(JointLearner):
 
 
 ENTRY = LearnerEntry(
-    "gpl", GPL, reads=PSEUDO_LABELS, defaults={"confidence": 0.85}, depends_on_end=False, passes=1.4, place=5
+    "gpl", GPL, reads=PSEUDO_LABELS, defaults={"confidence": 0.85}, depends_on_end=False, passes=0.7, place=5
 )

@@ -77,6 +77,6 @@ ENTRY = LearnerEntry(
     reads=PSEUDO_LABELS,
     defaults={"confidence": 0.95, "num_epochs_client": 5, "num_epochs_server": 5, "lambda_s": 1.0},
     depends_on_end=False,
-    passes=2.0,
+    passes=1.0,
     place=4,
 )

@@ -28,11 +28,9 @@ from fedmatch_tf.runs.checkpoint import CLIENTS, Checkpoint
 from fedmatch_tf.runs.original_logs import OriginalLogs
 from fedmatch_tf.runs.partition_folder import DataAbout
 from fedmatch_tf.runs.records import CurveFile, RoundLog, Sink, decode, encode, versions
-from fedmatch_tf.runs.store import COPIES, ClientStore, no_files
+from fedmatch_tf.runs.store import COPIES, ClientStore, is_on_disk, no_files
 from fedmatch_tf.runs.tensorboard import ScalarLog
 from fedmatch_tf.workers.choose import decide
-
-IN_MEMORY_UP_TO = 2**30  # bytes of all clients' parameters; beyond, they are on disk
 
 
 class Run:
@@ -78,7 +76,7 @@ class Run:
         if self._newest_is_damaged:
             checkpoint.drop_newest(check_pts)
         folder.mkdir(parents=True, exist_ok=True)
-        in_memory = not _on_disk(self.config, self.state)
+        in_memory = not is_on_disk(self.config, sum(part.nbytes for part in self.state.params.parts))
         self.store = ClientStore(check_pts / CLIENTS, start.clients, self._thread.submit, in_memory, self._lost)
         self.sinks += [
             RoundLog(folder, config, self.past),
@@ -270,9 +268,3 @@ def _new_folders(output: Path, what: str) -> tuple[Path, Path]:
                 return folder, check_pts
             check_pts.rmdir()
         time.sleep(0.2)
-
-
-def _on_disk(config: Config, state: ServerState) -> bool:
-    if config.store == "auto":
-        return config.num_clients * sum(part.nbytes for part in state.params.parts) > IN_MEMORY_UP_TO
-    return config.store == "disk"

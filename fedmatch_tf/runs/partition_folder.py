@@ -45,7 +45,7 @@ def beside_others(config: Config, progress: Progress) -> tuple[Config, str, Sour
     folder = config.partition_folder
     if not (folder / manifest.NAME).exists():
         return config, "", None
-    source = load_source(config.dataset, config.source, config.image_size, progress) if config.source else None
+    source = _source(config, progress) if config.source else None
     differs = generator.difference(folder, partition_spec(config), source)
     if not differs:
         return config, "", source
@@ -56,6 +56,10 @@ def beside_others(config: Config, progress: Progress) -> tuple[Config, str, Sour
     return own, note, source
 
 
+def _source(config: Config, progress: Progress) -> Source:
+    return load_source(config.dataset, config.source, config.image_size, progress, config.skip_broken)
+
+
 def ensure_partitions(config: Config, progress: Progress, source: Source | None = None) -> None:
     """Makes the task's partitions if there are none; refuses those made with other settings.
 
@@ -64,7 +68,7 @@ def ensure_partitions(config: Config, progress: Progress, source: Source | None 
     """
     spec, folder = partition_spec(config), config.partition_folder
     if not folder.exists() or not any(folder.iterdir()):
-        source = source or load_source(config.dataset, config.source, config.image_size, progress)
+        source = source or _source(config, progress)
         generator.generate(spec, source, Path(config.dataset_path), progress=progress)
     elif (folder / manifest.NAME).exists():
         differs = generator.difference(folder, spec, source)

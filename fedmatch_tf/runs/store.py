@@ -15,6 +15,7 @@ import numpy as np
 from fedmatch_tf.base import untrusted
 from fedmatch_tf.base.atomic import read_large, replacing, write_large
 from fedmatch_tf.base.errors import DataError
+from fedmatch_tf.config import Config
 from fedmatch_tf.federation.server import Held
 from fedmatch_tf.learners.schedule import Plateau
 from fedmatch_tf.networks.params import Params
@@ -38,6 +39,14 @@ COPIES = "copies"  # a folder in that of the files
 def no_files(num_clients: int) -> np.ndarray:
     """The table before anybody took part."""
     return np.zeros(num_clients, FILES)
+
+
+IN_MEMORY_UP_TO = 2**30  # bytes of all clients' parameters; beyond, they are on disk
+
+
+def is_on_disk(config: Config, size: int) -> bool:
+    """Whether clients' parameters, of so many bytes each, are on disk alone."""
+    return config.num_clients * size > IN_MEMORY_UP_TO if config.store == "auto" else config.store == "disk"
 
 
 class Damaged(DataError):

@@ -19,6 +19,7 @@ from fedmatch_tf.config import Config, ConfigError, flag
 from fedmatch_tf.config.resume import with_absolute_paths
 from fedmatch_tf.data.generator import in_use
 from fedmatch_tf.data.loader import Partitions
+from fedmatch_tf.data.manifest import note_on_skipped
 from fedmatch_tf.federation import loop, server
 from fedmatch_tf.federation.crew import Backend
 from fedmatch_tf.federation.tasks import (
@@ -27,12 +28,13 @@ from fedmatch_tf.federation.tasks import (
     ConfusionTask,
     InitTask,
     ModelTask,
+    PaceTask,
     ProfileTask,
     TrainingError,
 )
 from fedmatch_tf.networks import files
-from fedmatch_tf.runs import checkpoint, folders
-from fedmatch_tf.runs.display import Progress, RoundDisplay
+from fedmatch_tf.runs import checkpoint, expected, folders
+from fedmatch_tf.runs.display import Progress, RoundDisplay, in_words
 from fedmatch_tf.runs.folders import Run
 from fedmatch_tf.runs.inputs import WithInputs, checksums
 from fedmatch_tf.runs.mirror import Mirror, check_installed
@@ -71,6 +73,7 @@ def train(config: Config, watch: Watch, worker: MakeWorker = make_worker) -> Pat
     config = decide(with_absolute_paths(config))
     check_backend(config)
     check_installed(config)
+    expected.check_workers(config)
     _check_paths(config)
     config, note, source = beside_others(config, watch.progress)
     display = RoundDisplay(config, watch.quiet, logger=watch.logger)
@@ -80,15 +83,16 @@ def train(config: Config, watch: Watch, worker: MakeWorker = make_worker) -> Pat
     del source
     with in_use(config.partition_folder), ExitStack() as stack:
         partitions, inputs = check_complete(config), checksums(config)
-        if order := note_on_order(partitions):
-            display.note(f"note: {order}")
+        for note in filter(None, (note_on_order(partitions), note_on_skipped(partitions.skipped))):
+            display.note(f"note: {note}")
         for _ in watch.progress([None], 0, "Starting TensorFlow"):
             backend = _open(stack, config, partitions, inputs, display, worker)
             (start,) = backend.map([InitTask()])
+        expected.check_parameters(config, start.params)
         state = server.initial_state(config, start.params)
         about = data_about(partitions)
         run = folders.create(config, state, partitions.fingerprint, about, inputs, start.kernels)
-        _train_rounds(stack.enter_context(run), backend, partitions, display, watch.on_round)
+        _train_rounds(stack.enter_context(run), backend, partitions, display, watch)
     return run.folder
 
 
@@ -110,11 +114,12 @@ def resume(folder: Path, given: Mapping[str, Any], watch: Watch, worker: MakeWor
                     f"note: {' and '.join(sorted(inputs))}: not the content that the run began with, so results may "
                     f"differ from an unbroken run"
                 )
+            expected.check_workers(config)
             backend = _open(stack, config, partitions, inputs, display, worker)
             list(backend.map([CheckTask(run.state.params)]))  # before anything of the run is changed
             run.begin()
             display.note(f"Going on after {run.state.rounds_done} of {config.num_rounds} rounds")
-            _train_rounds(run, backend, partitions, display, watch.on_round)
+            _train_rounds(run, backend, partitions, display, watch)
         else:
             run.begin(keep_settings=False)
             display.note(f"Nothing to do: all {config.num_rounds} rounds are done; --num-rounds may ask for more")
@@ -134,26 +139,26 @@ def _open(
     return stack.enter_context(open_backend(config, display.warn, make))
 
 
-def _train_rounds(
-    run: Run, backend: Backend, partitions: Partitions, display: RoundDisplay, on_round: OnRound | None
-) -> None:
+def _train_rounds(run: Run, backend: Backend, partitions: Partitions, display: RoundDisplay, watch: Watch) -> None:
     """The rounds that are left; however they end, the user learns how to go on."""
     stopped, num_rounds = run.folder / "stopped.txt", run.config.num_rounds
     counts = class_counts(partitions)
     if counts is not None:
         write_text(run.folder / "partition.json", json.dumps(counts))
     display.know_classes(shares_of_test(partitions))
+    sizes = client_sizes(partitions)
+    if not watch.quiet:
+        _tell_time(run, backend, sizes, display)
     try:
         with Interrupts(display.note) as interrupts, Mirror(run.config, run.folder, display.warn) as mirror, display:
             traced = _Traced(backend, run) if run.config.profile_run else backend
-            sizes = client_sizes(partitions)
             for record, state in loop.run(run.config, run.state, traced, run.store, sizes, display.client_done):
                 for path in (stopped, *_results(run)):  # of fewer rounds
                     path.unlink(missing_ok=True)
                 run.add(record, state)
                 for sink in (*run.sinks, display, mirror):
                     sink.on_round(record)
-                answer = True if on_round is None else on_round(record.line())
+                answer = True if watch.on_round is None else watch.on_round(record.line())
                 enough = isinstance(answer, (bool, np.bool_)) and not answer
                 if state.rounds_done < num_rounds and (enough or interrupts.asked):
                     run.save()
@@ -170,6 +175,19 @@ def _train_rounds(
         with suppress(OSError):
             write_text(stopped, _cause(error))
         raise
+
+
+def _tell_time(run: Run, backend: Backend, sizes: Mapping[int, int], display: RoundDisplay) -> None:
+    """Says how long the rounds that are left will take, from what the network takes for an image here and now."""
+    config = run.config
+    left, workers = config.num_rounds - run.state.rounds_done, config.workers or 1
+    if left and sizes:
+        paces = list(backend.map([PaceTask() for _ in range(workers)]))
+        unlabeled = sum(sizes.values()) / len(sizes) / config.num_steps
+        passes = expected.passes_per_round(config, unlabeled)
+        seconds = left * passes * sum(paces) / len(paces) / min(workers, config.clients_per_round)
+        what = f"{left} of {config.num_rounds} rounds" if left < config.num_rounds else f"{left} rounds"
+        display.note(f"{what}, about {in_words(seconds)} on this machine once the steps are compiled")
 
 
 def _cause(error: BaseException) -> str:

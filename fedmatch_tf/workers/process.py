@@ -80,23 +80,10 @@ class ProcessBackend(Pool[_Slot]):
         self._stack.close()
 
     def _start(self, slot: _Slot) -> None:
-        """A new process in the slot. Ctrl-C is for this process alone: the worker is born with it blocked."""
-        resource_tracker.ensure_running()
+        """A new process in the slot."""
         environment = {**slot.environment, "TMPDIR": self._temporary}  # TensorFlow's files, which it can't remove
-        slot.connection, theirs = _SPAWN.Pipe()
-        slot.process = _SPAWN.Process(
-            target=_serve,
-            args=(theirs, environment, self._make_worker),
-            name=f"fedmatch-worker-{slot.number}",
-            daemon=True,
-        )
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            with signals.delayed():  # one that is half started would complain
-                slot.process.start()
-        finally:
-            theirs.close()
-            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        name = f"fedmatch-worker-{slot.number}"
+        slot.process, slot.connection = spawn(_serve, environment, self._make_worker, name=name, daemon=True)
         slot.ready, slot.deadline = False, time.monotonic() + self._timeout
 
     def _give(self, slot: _Slot, packed: list[sharing.Part]) -> bool:
@@ -148,6 +135,29 @@ class ProcessBackend(Pool[_Slot]):
         slot.process, slot.connection, slot.ready = None, None, False
 
 
+def spawn(target: Callable[..., None], *arguments: Any, name: str, daemon: bool = False) -> tuple[Any, Any]:
+    """(a new process, our end of a pipe to it); its target is called with the other end and these arguments.
+
+    Ctrl-C is for this process alone: the new one is born with it blocked.
+    """
+    resource_tracker.ensure_running()
+    ours, theirs = _SPAWN.Pipe()
+    process = _SPAWN.Process(target=target, args=(theirs, *arguments), name=name, daemon=daemon)
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        with signals.delayed():  # one that is half started would complain
+            process.start()
+    except BaseException:
+        if process.pid is not None:
+            process.kill()
+            process.join(_GRACE)
+        raise
+    finally:
+        theirs.close()
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    return process, ours
+
+
 def _allow_descriptors() -> None:
     """As many as the system lets us have: every large array that came from a worker holds one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -170,7 +180,7 @@ def _serve(pipe: connection.Connection, environment: Mapping[str, str], make_wor
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     faulthandler.enable()
     keep_memory()
-    _end_with_parent()
+    end_with_parent()
     packer, receiver = sharing.Packer(), sharing.Receiver()
 
     def say(answer: Any) -> None:
@@ -202,8 +212,8 @@ def _serve(pipe: connection.Connection, environment: Mapping[str, str], make_wor
         say(answer)
 
 
-def _end_with_parent() -> None:
-    """Whatever this worker is doing, even if it is stopped or stuck, it ends when its parent does."""
+def end_with_parent() -> None:
+    """Whatever this process is doing, even if it is stopped or stuck, it ends when its parent does."""
     parent = multiprocessing.parent_process()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

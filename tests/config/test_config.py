@@ -222,7 +222,7 @@ def test_settings_say_whether_they_may_change_and_whether_they_are_of_the_machin
         "backend checkpoint_every clients_per_gpu gpu_memory profile_run ray_address ray_data store task_timeout "
         "task_tries wandb workers"
     )
-    assert {*while_running.split(), "dataset_path", "source"} == MAY_CHANGE
+    assert {*while_running.split(), "dataset_path", "skip_broken", "source"} == MAY_CHANGE
     assert {*while_running.split(), "dataset_path", "gpu", "output_path", "threads_per_worker"} == OF_MACHINE
     assert {"source", "dataset_path", "init_weights", "probe_image"} == INPUT_PATHS
 

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from fedmatch_tf.config import Config, make_config
-from fedmatch_tf.data.manifest import read_manifest
+from fedmatch_tf.data.manifest import note_on_skipped, read_manifest
 from fedmatch_tf.data.sources import load_source
 from fedmatch_tf.runs.display import progress_for
 from fedmatch_tf.runs.partition_folder import (
@@ -51,6 +52,21 @@ def test_labelled_files_that_are_sorted_by_class_are_told_of(tmp_path: Path) -> 
     content: Any = {**stored, "x": stored["x"][order], "y": stored["y"][order]}
     np.save(path, content, allow_pickle=True)
     assert "1 labelled files, such as s_digits_1.npy, are sorted by class" in note_on_order(check_complete(config))
+
+
+def test_the_manifest_and_a_note_have_the_images_that_were_left_out(tmp_path: Path) -> None:
+    for number, image in enumerate(made_up_images(40, num_classes=2, size=8)[0]):
+        (tmp_path / "own" / "ab"[number % 2]).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(tmp_path / "own" / "ab"[number % 2] / f"{number:02}.png")
+    (tmp_path / "own" / "a" / "00.png").write_bytes(b"no image")
+    small: dict[str, Any] = {"num_clients": 2, "labels_per_class": 2, "num_test": 4, "num_valid": 4}
+    config = partitioned(tmp_path / "d", "lc-biid-own", source=str(tmp_path / "own"), skip_broken=True, **small)
+    found = read_manifest(config.partition_folder).source
+    assert (found.num_examples, found.skipped) == (39, ("a/00.png",))
+    skipped = check_complete(config).skipped
+    assert note_on_skipped(skipped) == "1 images that can't be read are left out: a/00.png"
+    digits = partitioned(tmp_path / "d", "lc-biid-digits", num_clients=3)
+    assert note_on_skipped(check_complete(digits).skipped) == ""
 
 
 def test_the_classes_shares_of_the_test_data(tmp_path: Path) -> None:

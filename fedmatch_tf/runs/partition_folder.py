@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedmatch_tf.base.errors import DataError
-from fedmatch_tf.config import Config
+from fedmatch_tf.config import Config, ConfigError, flag, settings, without_effect
 from fedmatch_tf.data import generator, manifest
 from fedmatch_tf.data.datasets import DATASETS
 from fedmatch_tf.data.dealing import KINDS, PartitionSpec
@@ -80,23 +80,37 @@ def ensure_partitions(config: Config, progress: Progress) -> None:
 
 
 class WithPartitions:
-    """Makes a worker, if the partitions that it finds are those of the run: it may be started long after the others."""
+    """Makes a worker, if the partitions that it finds are those of the run: it may be started long after the others.
 
-    def __init__(self, worker: Callable[..., Any], config: Config) -> None:
+    Args:
+        network: the content of a Keras file, which goes to every worker.
+    """
+
+    def __init__(self, worker: Callable[..., Any], config: Config, network: bytes | None = None) -> None:
         self._worker, self._expected = worker, manifest.fingerprint(config.partition_folder)
+        self._network = {} if network is None else {"network": network}
 
     def __call__(self, config: Config, **given: Any) -> Any:
         """The worker; DataError if the partitions have been replaced, or if this machine has none."""
         folder = config.partition_folder
         if "partitions" in given:  # they come with the worker
-            return self._worker(config, **given)
+            return self._worker(config, **given, **self._network)
         if not folder.is_dir() or manifest.fingerprint(folder) != self._expected:
             raise DataError(
                 f"{folder}: expected the partitions of this run on {socket.gethostname()}, found "
                 f"{'others' if folder.is_dir() else 'none'}. Put them back and go on with --resume, or give a "
                 f"--dataset-path that every machine sees; on Ray, --ray-data ship sends them"
             )
-        return self._worker(config)
+        return self._worker(config, **self._network)
+
+
+def check_for_vectors(config: Config) -> None:
+    """Raises ConfigError if the data are vectors and a setting is for images alone."""
+    if len(data_about(config).image_shape) == 1:
+        for name, value in (("augment", "none"), ("image_size", settings()["image_size"].default), ("weak", "none")):
+            received = getattr(config, name, value)
+            if received != value and name not in without_effect(config):
+                raise ConfigError(f"{flag(name)}: expected {value}, as the data are vectors; received {received}")
 
 
 def note_on_order(config: Config) -> str:

@@ -12,8 +12,10 @@ from typing import Any, Callable, NamedTuple
 
 import numpy as np
 
+from fedmatch_tf.base import untrusted
 from fedmatch_tf.base.atomic import replacing, write_text
 from fedmatch_tf.base.errors import DataError
+from fedmatch_tf.base.plugins import is_keras_file
 from fedmatch_tf.base.signals import Interrupts
 from fedmatch_tf.config import Config, ConfigError, flag
 from fedmatch_tf.config.resume import with_absolute_paths
@@ -39,6 +41,7 @@ from fedmatch_tf.runs.partition_folder import (
     WithPartitions,
     beside_others,
     check_complete,
+    check_for_vectors,
     class_counts,
     client_sizes,
     data_about,
@@ -71,21 +74,23 @@ def train(config: Config, watch: Watch, worker: MakeWorker = make_worker) -> Pat
     config = decide(with_absolute_paths(config))
     check_backend(config)
     check_installed(config)
-    _check_paths(config)
+    network = _check_paths(config)
     config, note = beside_others(config, watch.progress)
     display = RoundDisplay(config, watch.quiet, logger=watch.logger)
     if note:
         display.note(f"note: {note}")
     ensure_partitions(config, watch.progress)
+    check_for_vectors(config)
     if order := note_on_order(config):
         display.note(f"note: {order}")
     with ExitStack() as stack:
         for _ in watch.progress([None], 0, "Starting TensorFlow"):
-            backend = _open(stack, config, display, worker)
+            backend = _open(stack, config, display, worker, network)
             (start,) = backend.map([InitTask()])
         state = server.initial_state(config, start.params)
         partitions = fingerprint(config.partition_folder)
-        run = stack.enter_context(folders.create(config, state, partitions, data_about(config), start.kernels))
+        about = data_about(config)
+        run = stack.enter_context(folders.create(config, state, partitions, about, start.kernels, network))
         _train_rounds(run, backend, display, watch.on_round)
     return run.folder
 
@@ -102,7 +107,8 @@ def resume(folder: Path, given: Mapping[str, Any], watch: Watch, worker: MakeWor
             check_backend(config)
             check_installed(config)
             _check_partitions(run, watch.progress)
-            backend = _open(stack, config, display, worker)
+            network = checkpoint.network_of(run.check_pts, config.arch)
+            backend = _open(stack, config, display, worker, network)
             list(backend.map([CheckTask(run.state.params)]))  # before anything of the run is changed
             run.begin()
             display.note(f"Going on after {run.state.rounds_done} of {config.num_rounds} rounds")
@@ -113,10 +119,12 @@ def resume(folder: Path, given: Mapping[str, Any], watch: Watch, worker: MakeWor
     return run.folder
 
 
-def _open(stack: ExitStack, config: Config, display: RoundDisplay, worker: MakeWorker) -> Backend:
+def _open(
+    stack: ExitStack, config: Config, display: RoundDisplay, worker: MakeWorker, network: bytes | None
+) -> Backend:
     """The backend; while it is open, nothing of ours replaces the partitions, and its workers know them."""
     stack.enter_context(in_use(config.partition_folder))
-    return stack.enter_context(open_backend(config, display.warn, WithPartitions(worker, config)))
+    return stack.enter_context(open_backend(config, display.warn, WithPartitions(worker, config, network)))
 
 
 def _train_rounds(run: Run, backend: Backend, display: RoundDisplay, on_round: OnRound | None) -> None:
@@ -208,8 +216,11 @@ def _write_results(run: Run, backend: Backend, note: Callable[[str], None]) -> N
             note(f"note: {name} opens in Keras 2 alone, because of {', '.join(foreign)} in the network")
 
 
-def _check_paths(config: Config) -> None:
-    """Raises now what would be raised when partitions are written and TensorFlow is started; writes nothing."""
+def _check_paths(config: Config) -> bytes | None:
+    """Raises now what would be raised when partitions are written and TensorFlow is started; writes nothing.
+
+    The content of the Keras file that the network is made of comes back, if it is made of one.
+    """
     path = Path(config.output_path)
     nearest = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK):
@@ -217,6 +228,10 @@ def _check_paths(config: Config) -> None:
     for name, given in (("init_weights", config.init_weights), ("probe_image", config.probe_image)):
         if given is not None and not Path(given).is_file():
             raise DataError(f"{flag(name)}: expected a file, found none at {given}")
+    try:
+        return untrusted.read_bytes(Path(config.arch)) if is_keras_file(config.arch) else None
+    except OSError as error:
+        raise DataError(f"--arch: expected a Keras model's file at {config.arch} ({error.strerror})") from error
 
 
 def _check_partitions(run: Run, progress: Progress) -> None:

@@ -93,9 +93,9 @@ def _end_with_scores(model: Mapping[str, Any]) -> None:
         return
     if last["class_name"] == "Softmax":
         last.update(class_name="Activation", config={**last["config"], "axis": None, "activation": "softmax"})
-    if last["config"].get("activation", "linear") not in ("linear", "softmax"):
-        found = short(last["config"]["activation"])
-        raise DataError(f"expected scores or their softmax at the end, found the activation {found}")
+    found = last["class_name"] if last["class_name"].endswith("LU") else last["config"].get("activation", "linear")
+    if found not in ("linear", "softmax"):
+        raise DataError(f"expected scores or their softmax at the end, found the activation {short(found)}")
     if "activation" in last["config"]:
         last["config"]["activation"] = "linear"
 
@@ -122,6 +122,9 @@ class _Reader:
                 self._check_input(part["config"], numbers[kind], x)
                 y = x
             else:
+                if kind not in _MODELS and (part.get("module") not in (None, "keras.layers") or kind not in _ARGUMENTS):
+                    known = ", ".join(_ARGUMENTS)
+                    raise DataError(f"the layer {short(name)} is of the kind {short(kind)}; expected {known}")
                 inputs = y if model["class_name"] == "Sequential" else _inputs_of(part, given)
                 trained = trainable and part["config"].get("trainable", True)
                 of_layer = _inside(_inside(group, "layers"), where)
@@ -144,8 +147,6 @@ class _Reader:
 
     def _called_layer(self, part: Mapping[str, Any], group: Any, inputs: Any, trained: bool) -> Any:
         kind, name = part["class_name"], part["config"]["name"]
-        if part.get("module") not in (None, "keras.layers") or kind not in _ARGUMENTS:
-            raise DataError(f"the layer {short(name)} is of the kind {short(kind)}; expected {', '.join(_ARGUMENTS)}")
         arguments = _arguments(kind, part["config"])
         if trained and kind in _ONLY_FROZEN:
             raise DataError(

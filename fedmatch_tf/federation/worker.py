@@ -43,10 +43,9 @@ CACHE_BYTES = 256 * 2**20  # of clients' images, in every worker
 
 
 class Worker:
-    """Runs any task of a run.
+    """Runs any task of a run; partitions are looked up on this disk, unless they are given.
 
     Args:
-        partitions: if they are not to be looked up on this disk.
         network: the content of the Keras file that the config names, if it names one.
     """
 

@@ -100,8 +100,6 @@ def open_backend(
     """A context whose exit ends every worker.
 
     Args:
-        config: with its workers and threads decided.
-        note: is told of faults.
         worker: makes a worker; pickled if it goes to another process.
     """
     if config.backend == "ray":

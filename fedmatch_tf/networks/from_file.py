@@ -206,7 +206,7 @@ def _inputs_of(part: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
 
 def _inside(group: Any, name: str) -> Any:
     """A part of an HDF5 file that is in the file itself; a link could lead to another one. None of none."""
-    import h5py
+    import h5py  # type: ignore[import-untyped]
 
     if group is None or name not in group:
         return None

@@ -36,7 +36,7 @@ class _Decomposed(keras.layers.Layer):  # type: ignore[name-defined]
         full: dict[str, Any] = {"shape": shape, "trainable": True, "experimental_autocast": False}
         self.sigma = self.add_weight(name="sigma", initializer=default_initializer(), **full)
         self.psi = self.add_weight(name="psi", initializer="zeros", **full)
-        self.bias = self.add_weight(name="bias", shape=shape[-1:], initializer="zeros") if self.use_bias else None
+        self.bias: Any = self.add_weight(name="bias", shape=shape[-1:], initializer="zeros") if self.use_bias else None
 
     def _activated(self, y: tf.Tensor) -> tf.Tensor:
         return self.activation(y if self.bias is None else y + tf.cast(self.bias, y.dtype))

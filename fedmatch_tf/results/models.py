@@ -104,8 +104,9 @@ def _network(found: Trained) -> tuple[Any, Any, tuple[int, ...], int]:
     own_code.check(arch)
     _prepare()
     from fedmatch_tf.networks import build as networks
+    from fedmatch_tf.networks.from_file import KerasFile
 
-    network = arch if found.network is None else networks.KerasFile(arch, found.network)
+    network = arch if found.network is None else KerasFile(arch, found.network)
     return networks, network, data.image_shape, len(data.class_names)
 
 

@@ -20,7 +20,7 @@ def whole(low: int, high: int) -> Any:
 
 
 Lowest = Annotated[float, Within(-LARGEST, math.inf, "a loss, or infinity before the first one")]
-Side = whole(1, 2**24)
+Side = Annotated[int, Within(1, 2**24, "a whole number from 1 to 16777216")]
 
 
 class About(NamedTuple):

@@ -16,7 +16,7 @@ from tests.command_server import CommandServer
 from tests.conftest import assert_refused, made_up_images, save_npz
 
 SMALL = "--num-clients 3 --num-test 30 --num-valid 20 --labels-per-class 4 --threads-per-worker 1 --quiet"
-FLAGS = f"--task lc-biid-own --source points.npz --arch mlp.keras --lr 0.01 {SMALL}".split()
+FLAGS = f"--task lc-biid-own --source points.npz --arch mlp.keras --lr 0.01 --num-epochs-client 10 {SMALL}".split()
 FROZEN, TRAINED = 3 * 8 + 8, 8 * 2 + 2  # weights of the first layer, and of the second
 
 
@@ -88,7 +88,7 @@ def test_a_plain_learner_sends_what_is_frozen_once(tmp_path: Path) -> None:
     conv = tf.keras.layers.Conv2D(2, 3, trainable=False)
     x = tf.keras.layers.GlobalAveragePooling2D()(conv(image))
     tf.keras.Model(image, tf.keras.layers.Dense(3)(x)).save(tmp_path / "head.keras")
-    sizes = {"num_clients": 2, "num_test": 20, "num_valid": 20, "labels_per_class": 4, "num_rounds": 2}
+    sizes: dict[str, Any] = {"num_clients": 2, "num_test": 20, "num_valid": 20, "labels_per_class": 4, "num_rounds": 2}
     result = fm.train(
         "lc-biid-own",
         model="fedavg-sl",

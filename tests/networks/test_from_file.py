@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 from typing import Any, Callable
 
-import h5py
+import h5py  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -16,7 +16,8 @@ import tensorflow as tf
 from fedmatch_tf.base.errors import ConfigError, DataError
 from fedmatch_tf.networks import build as networks
 from fedmatch_tf.networks import files
-from fedmatch_tf.networks.build import KerasFile, build_network
+from fedmatch_tf.networks.build import build_network
+from fedmatch_tf.networks.from_file import KerasFile
 from fedmatch_tf.networks.params import Params
 
 layers = tf.keras.layers

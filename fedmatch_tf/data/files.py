@@ -51,9 +51,8 @@ def decode(payload: bytes) -> Examples:
         raise DataError(f"expected arrays x and y, missing {' and '.join(missing)}")
     x, y = content["x"], content["y"]
     if (x.dtype, x.ndim) not in ((np.uint8, 4), (np.float32, 2)):
-        raise DataError(
-            f"wrong images: expected uint8 [n,h,w,c], or vectors float32 [n,d], received {x.dtype} {list(x.shape)}"
-        )
+        received = f"{x.dtype} {list(x.shape)}"
+        raise DataError(f"wrong images: expected uint8 [n,h,w,c], received {received}; vectors are float32 [n,d]")
     if x.ndim == 2 and not np.isfinite(x).all():
         raise DataError("wrong vectors: expected finite numbers, received NaN or infinity")
     if y.dtype != np.float32 or y.ndim != 2:

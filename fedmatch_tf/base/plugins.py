@@ -95,6 +95,11 @@ def is_own_network(arch: str) -> bool:
     return bool(colon) and name.isidentifier() and all(part.isidentifier() for part in module.split("."))
 
 
+def is_keras_file(arch: str) -> bool:
+    """Whether it is a file with a user's Keras model."""
+    return arch.endswith(".keras")
+
+
 def smallest_image(arch: str) -> int:
     """Pixels that a side of an image needs at least; of a user's network that is not known before it is built."""
     return networks()[arch].smallest if arch in networks() else 1

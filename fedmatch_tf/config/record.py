@@ -66,7 +66,10 @@ class Config:
     task: str = run(rules.TASKS)
     model: str = run("the model to train: an algorithm and a learner", MODELS)
     arch: str = run(
-        f"network: {', '.join(networks())}, or package.module:function", "resnet9", rules.NETWORK, original="archi"
+        f"network: {', '.join(networks())}, package.module:function, or a Keras model's file, as model.keras",
+        "resnet9",
+        rules.NETWORK,
+        original="archi",
     )
     profile: str = run(
         "settings of the original's code, of the paper, or of SemiFL or ProxyFL, with their networks and clients",
@@ -77,6 +80,7 @@ class Config:
         "starting weights. original: every kernel begins one stream, as in the original; independent: each goes on",
         ("original", "independent"),
         rules.DRAWN,
+        rules.NEW_NETWORK,
     )
     init_weights: str | None = run(
         "starting weights: .npz with sigma_0, sigma_1, ..., or the original's init_sig.npy; unset: drawn from the seed",

@@ -97,10 +97,11 @@ def describe(manifest: Manifest) -> str:
     dealt += "" if spec.classes_per_client is None else f", of {spec.classes_per_client} classes"
     steps = f" and step ({spec.num_steps} steps)" if KINDS[spec.kind].streams else ""
     shape = "x".join(str(size) for size in manifest.image_shape)
+    what = f"vectors of {shape}" if len(manifest.image_shape) == 1 else f"images {shape}"
     return "\n".join(
         (
             f"{spec.task}, seed {spec.seed}",
-            f"  source      {source.origin}: {source.num_examples:,} images {shape}, {manifest.num_classes} classes",
+            f"  source      {source.origin}: {source.num_examples:,} {what}, {manifest.num_classes} classes",
             f"  clients     {spec.num_clients}",
             f"  labelled    {sizes('labeled')} for {owner}, {labels}",
             f"  unlabelled  {sizes('unlabeled')} for each client{steps}{dealt}",

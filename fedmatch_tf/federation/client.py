@@ -63,6 +63,7 @@ class Client:
         confident_rows, num_correct = count_labels(steps, truths)
         trained = checked(networks.read(self._model), str(task))
         upload = self._algorithm.upload(trained, received)
+        num_frozen = networks.num_frozen(self._model) if task.is_new else 0
         theta, splits = trained.theta(l1_thres), scoring.client_splits(self._config)
         to_score = [EvalTask(task.round_num, client_model(task.client), split, theta) for split in splits]
         return ClientResult(
@@ -71,7 +72,7 @@ class Client:
             psi=upload.params.psi,
             num_examples=self._learner.num_examples(data),
             embedding=self._evaluation.embed(upload.params.theta(), self._probe) if self._algorithm.embeds else None,
-            s2c=task.broadcast.cost,
+            s2c=task.broadcast.cost.with_frozen(num_frozen, len(received.sigma)),
             c2s=upload.cost,
             plateau=task.plateau,
             lr=task.lr,

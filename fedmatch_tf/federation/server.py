@@ -167,7 +167,7 @@ def client_tasks(
         lr = plateau.lr
         if state.device_lrs and held is not None:  # a newcomer begins with the initial rate in any case
             lr = state.device_lrs[devices[client]]
-        yield ClientTask(round_num, client, task_step(config, round_num), message, plateau, lr)
+        yield ClientTask(round_num, client, task_step(config, round_num), message, plateau, lr, held is None)
 
 
 def lost(config: Config, round_num: int, clients: Iterable[int]) -> frozenset[int]:

@@ -90,6 +90,7 @@ class ClientTask(NamedTuple):
     broadcast: Broadcast
     plateau: Plateau  # the client's own
     lr: float  # that it trains with: its own, unless clients share devices
+    is_new: bool = False  # nothing is known of the client, so it has to be sent what of the network is frozen, too
     score: bool = True  # whether the worker scores the trained model, or gives back its theta for others to do that
 
     def __str__(self) -> str:

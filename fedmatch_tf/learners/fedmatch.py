@@ -25,7 +25,7 @@ from fedmatch_tf.learners.batches import Batch
 from fedmatch_tf.learners.learner import ABSENT, Learner, Terms, descend, gradients
 from fedmatch_tf.networks import build as networks
 from fedmatch_tf.networks import losses
-from fedmatch_tf.networks.evaluate import scaled
+from fedmatch_tf.networks.evaluate import inputs_of, scaled
 
 
 class FedMatch(Learner):
@@ -37,7 +37,7 @@ class FedMatch(Learner):
         self._sigmas, self._psis = networks.sigmas(model), networks.psis(model)
         self._unsupervised = self._psis or self._sigmas  # what unlabelled images train
         classes = model.output_shape[-1]
-        images = tf.TensorSpec([None, *model.input_shape[1:]], tf.uint8)
+        images = inputs_of(model)
         targets = tf.TensorSpec([None, classes], tf.float32)
         helper_probs = tf.TensorSpec([None, None, classes], tf.float32)
         number = tf.TensorSpec([], tf.float32)

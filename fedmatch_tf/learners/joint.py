@@ -17,6 +17,7 @@ from fedmatch_tf.learners.batches import Batch
 from fedmatch_tf.learners.learner import ABSENT, Learner, Terms, descend, gradients
 from fedmatch_tf.networks import build as networks
 from fedmatch_tf.networks import losses
+from fedmatch_tf.networks.evaluate import inputs_of
 
 # Settings of those who take confident predictions for labels.
 PSEUDO_LABELS = frozenset({"lambda_u", "confidence", "augment", "equalize"})
@@ -30,7 +31,7 @@ class JointLearner(Learner):
         config, model = self.config, self.model
         self._theta = networks.sigmas(model)
         self._received = [tf.Variable(part, trainable=False) for part in self._theta] if self.mu else []
-        images = tf.TensorSpec([None, *model.input_shape[1:]], tf.uint8)
+        images = inputs_of(model)
         targets = tf.TensorSpec([None, model.output_shape[-1]])
         seed, number = tf.TensorSpec([2], tf.int32), tf.TensorSpec([])
         labeled, unlabeled = (images, targets, number), (images, seed, *self.extra_specs(images, targets))

@@ -138,6 +138,8 @@ def _examples(found: Trained, source: str | None, progress: Progress) -> tuple[n
     if source is not None:
         size = data.image_shape[0]
         x, y = read_labelled(Path(source), config.dataset, size, data.class_names, progress)
+        if x.shape[1:] != tuple(data.image_shape):
+            raise DataError(f"{source}: expected inputs of {list(data.image_shape)}, received {list(x.shape[1:])}")
         return x, y, source
     folder = config.partition_folder
     partitions = open_partitions(Path(config.dataset_path), config.task) if folder.is_dir() else None

@@ -23,6 +23,7 @@ from fedmatch_tf.algorithms.algorithm import Best, ServerState
 from fedmatch_tf.base import atomic, untrusted
 from fedmatch_tf.base.atomic import replacing, write_large
 from fedmatch_tf.base.errors import DataError, short
+from fedmatch_tf.base.plugins import is_keras_file
 from fedmatch_tf.config import ConfigError
 from fedmatch_tf.learners.schedule import Plateau
 from fedmatch_tf.networks.params import Params
@@ -34,6 +35,7 @@ from fedmatch_tf.runs.store import COPIES, Damaged, check_files, file_name
 STATE, PREVIOUS, DAMAGED = "state.npz", "previous.npz", "damaged.npz"
 CLIENTS, LOCK, START = "clients", "lock", "init.npz"
 MODEL, BEST_MODEL = "model.keras", "best.keras"
+NETWORK = "network.keras"  # the user's file that the network was made of
 MEMORY = "memory_"  # and a number: vectors that the algorithm remembers
 FORMAT = 3
 SEAL = 64  # letters of a sha256
@@ -53,12 +55,23 @@ class Checkpoint(NamedTuple):
     inputs: Mapping[str, str] = MappingProxyType({})  # checksums of other files that workers read
 
 
-def save_start(folder: Path, kernels: Sequence[np.ndarray]) -> None:
-    """Keeps what a run starts from, as --init-weights reads it."""
+def save_start(folder: Path, kernels: Sequence[np.ndarray], network: bytes | None) -> None:
+    """Keeps what a run starts from, as --init-weights reads it, and the Keras file that its network is made of."""
     archive = io.BytesIO()
     np.savez(archive, **{f"sigma_{number}": kernel for number, kernel in enumerate(kernels)})
     with replacing(folder / START) as file:
         file.write(archive.getbuffer())
+    if network is not None:
+        with replacing(folder / NETWORK) as file:
+            file.write(network)
+
+
+def network_of(folder: Path, arch: str) -> bytes | None:
+    """The run's copy of the Keras file that its network is made of; None where it is made of none."""
+    try:
+        return untrusted.read_bytes(folder / NETWORK) if is_keras_file(arch) else None
+    except OSError as error:
+        raise DataError(f"{folder / NETWORK}: expected the network of the run ({error.strerror})") from error
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> None:

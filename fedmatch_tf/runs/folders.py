@@ -154,6 +154,7 @@ def create(
     data: DataAbout,
     inputs: Mapping[str, str] = MappingProxyType({}),
     kernels: Sequence[np.ndarray] = (),
+    network: bytes | None = None,
 ) -> Run:
     """A new run, named by the time. It can be resumed as soon as its folder is there.
 
@@ -162,13 +163,14 @@ def create(
         data: what the trained model must know of them.
         inputs: checksums of the other files that its workers read.
         kernels: what it starts from, to be kept for others to start there.
+        network: the Keras file that its network is made of, if it is; to be kept, as others may change.
     """
     folder, check_pts = _new_folders(Path(config.output_path), f"{config.model}-{config.task}")
     lock = ExitStack()
     try:
         lock.enter_context(checkpoint.locked(check_pts))
         if kernels:
-            checkpoint.save_start(check_pts, kernels)
+            checkpoint.save_start(check_pts, kernels, network)
         clients = no_files(config.num_clients)
         start = Checkpoint(asdict(config), versions(), partitions, data, state, clients, b"", inputs)
         checkpoint.save(check_pts, start)

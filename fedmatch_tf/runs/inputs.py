@@ -31,10 +31,14 @@ class WithInputs:
     Args:
         partitions: fingerprint of the run's.
         others: checksums of the other files.
+        network: the content of a Keras file, which goes to every worker.
     """
 
-    def __init__(self, worker: Callable[..., Any], config: Config, partitions: str, others: Mapping[str, str]) -> None:
+    def __init__(
+        self, worker: Callable[..., Any], partitions: str, others: Mapping[str, str], network: bytes | None = None
+    ) -> None:
         self._worker, self._partitions, self._others = worker, partitions, others
+        self._network = {} if network is None else {"network": network}
 
     def __call__(self, config: Config, partitions: Partitions | None = None) -> Any:
         """The worker; DataError if something has been replaced, or if this machine lacks it.
@@ -51,7 +55,7 @@ class WithInputs:
                 f"Put them back and go on with --resume, or give a --dataset-path that every machine sees; on Ray, "
                 f"--ray-data ship sends them"
             )
-        worker = self._worker(config, partitions)
+        worker = self._worker(config, partitions=partitions, **self._network)
         others = checksums(config, partitions.read)  # now: what was checked before could change before it is used
         for name, checksum in self._others.items():
             if others.get(name) != checksum:

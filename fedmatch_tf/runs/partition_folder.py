@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedmatch_tf.base.errors import DataError
-from fedmatch_tf.config import Config
+from fedmatch_tf.config import Config, ConfigError, flag, settings, without_effect
 from fedmatch_tf.data import generator, manifest
 from fedmatch_tf.data.datasets import DATASETS
 from fedmatch_tf.data.dealing import KINDS, PartitionSpec
@@ -84,6 +84,15 @@ def ensure_partitions(config: Config, progress: Progress, source: Source | None 
             f"{folder}: expected {config.num_clients} clients and {config.num_steps} steps, found files of "
             f"{partitions.num_clients} and {partitions.num_steps}. Give --num-clients and --num-steps to match"
         )
+
+
+def check_for_vectors(config: Config, partitions: Partitions) -> None:
+    """Raises ConfigError if the data are vectors and a setting is for images alone."""
+    if len(partitions.image_shape) == 1:
+        for name, value in (("augment", "none"), ("image_size", settings()["image_size"].default), ("weak", "none")):
+            received = getattr(config, name, value)
+            if received != value and name not in without_effect(config):
+                raise ConfigError(f"{flag(name)}: expected {value}, as the data are vectors; received {received}")
 
 
 def note_on_order(partitions: Partitions) -> str:

@@ -12,8 +12,10 @@ from typing import Any, Callable, NamedTuple
 
 import numpy as np
 
+from fedmatch_tf.base import untrusted
 from fedmatch_tf.base.atomic import replacing, write_text
 from fedmatch_tf.base.errors import DataError
+from fedmatch_tf.base.plugins import is_keras_file
 from fedmatch_tf.base.signals import Interrupts
 from fedmatch_tf.config import Config, ConfigError, flag
 from fedmatch_tf.config.resume import with_absolute_paths
@@ -41,6 +43,7 @@ from fedmatch_tf.runs.mirror import Mirror, check_installed
 from fedmatch_tf.runs.partition_folder import (
     beside_others,
     check_complete,
+    check_for_vectors,
     class_counts,
     client_sizes,
     data_about,
@@ -74,7 +77,7 @@ def train(config: Config, watch: Watch, worker: MakeWorker = make_worker) -> Pat
     check_backend(config)
     check_installed(config)
     expected.check_workers(config)
-    _check_paths(config)
+    network = _check_paths(config)
     config, note, source = beside_others(config, watch.progress)
     display = RoundDisplay(config, watch.quiet, logger=watch.logger)
     if note:
@@ -83,15 +86,16 @@ def train(config: Config, watch: Watch, worker: MakeWorker = make_worker) -> Pat
     del source
     with in_use(config.partition_folder), ExitStack() as stack:
         partitions, inputs = check_complete(config), checksums(config)
+        check_for_vectors(config, partitions)
         for note in filter(None, (note_on_order(partitions), note_on_skipped(partitions.skipped))):
             display.note(f"note: {note}")
         for _ in watch.progress([None], 0, "Starting TensorFlow"):
-            backend = _open(stack, config, partitions, inputs, display, worker)
+            backend = _open(stack, config, partitions, inputs, network, display, worker)
             (start,) = backend.map([InitTask()])
         expected.check_parameters(config, start.params)
         state = server.initial_state(config, start.params)
         about = data_about(partitions)
-        run = folders.create(config, state, partitions.fingerprint, about, inputs, start.kernels)
+        run = folders.create(config, state, partitions.fingerprint, about, inputs, start.kernels, network)
         _train_rounds(stack.enter_context(run), backend, partitions, display, watch)
     return run.folder
 
@@ -115,7 +119,8 @@ def resume(folder: Path, given: Mapping[str, Any], watch: Watch, worker: MakeWor
                     f"differ from an unbroken run"
                 )
             expected.check_workers(config)
-            backend = _open(stack, config, partitions, inputs, display, worker)
+            network = checkpoint.network_of(run.check_pts, config.arch)
+            backend = _open(stack, config, partitions, inputs, network, display, worker)
             list(backend.map([CheckTask(run.state.params)]))  # before anything of the run is changed
             run.begin()
             display.note(f"Going on after {run.state.rounds_done} of {config.num_rounds} rounds")
@@ -131,11 +136,12 @@ def _open(
     config: Config,
     partitions: Partitions,
     inputs: Mapping[str, str],
+    network: bytes | None,
     display: RoundDisplay,
     worker: MakeWorker,
 ) -> Backend:
     """The backend, whose workers read the same as this process."""
-    make = WithInputs(worker, config, partitions.fingerprint, inputs)
+    make = WithInputs(worker, partitions.fingerprint, inputs, network)
     return stack.enter_context(open_backend(config, display.warn, make))
 
 
@@ -243,8 +249,11 @@ def _write_results(run: Run, backend: Backend, note: Callable[[str], None]) -> N
             note(f"note: {name} opens in Keras 2 alone, because of {', '.join(foreign)} in the network")
 
 
-def _check_paths(config: Config) -> None:
-    """Raises now what would be raised when partitions are written and TensorFlow is started; writes nothing."""
+def _check_paths(config: Config) -> bytes | None:
+    """Raises now what would be raised when partitions are written and TensorFlow is started; writes nothing.
+
+    The content of the Keras file that the network is made of comes back, if it is made of one.
+    """
     path = Path(config.output_path)
     nearest = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK):
@@ -252,6 +261,10 @@ def _check_paths(config: Config) -> None:
     for name, given in (("init_weights", config.init_weights), ("probe_image", config.probe_image)):
         if given is not None and not Path(given).is_file():
             raise DataError(f"{flag(name)}: expected a file, found none at {given}")
+    try:
+        return untrusted.read_bytes(Path(config.arch)) if is_keras_file(config.arch) else None
+    except OSError as error:
+        raise DataError(f"--arch: expected a Keras model's file at {config.arch} ({error.strerror})") from error
 
 
 @contextmanager

@@ -238,7 +238,7 @@ def test_the_documented_dataset_network_and_learner_are_known_found_and_trained_
 
     help_text = " ".join(run("--task=lc-biid-stripes", "--help").stdout.split())
     assert "own,stripes}" in help_text
-    assert "resnet8, tiny, or package" in help_text
+    assert "mlp, tiny, package" in help_text
     assert "local-entropy" in help_text
     assert "examples set aside for testing; default: 25" in help_text
     assert_refused(run("--task=lc-biid-stripe"), "digits,own,stripes}")
@@ -390,7 +390,7 @@ def unusable(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("unusable.py:small", "did you mean unusable?"),
         ("unusable:absent", "expected a function absent in the module unusable"),
         ("unusable:nothing", "it returned nothing"),
-        ("no network", "expected a text that is resnet9, alexnet, wrn28_2, resnet8 or package.module:function"),
+        ("no network", "resnet9, alexnet, wrn28_2, resnet8, mlp, package.module:function or a file"),
         ("unusable:batch", "BatchNormalization layer"),
     ],
 )

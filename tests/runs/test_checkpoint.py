@@ -191,7 +191,7 @@ EDITS = [
     ("device_lrs", [0.1, None], r"about.device_lrs\[1\]: expected a finite number, received None"),
     ("data", None, "about: expected data, found no such field"),
     ("data", [[8, 8, 3], [1, 2]], r"about.data\[1\]\[0\]: expected a text, received 1"),
-    ("data", [[8], ["a", "b"]], r"about.data\[0\]: expected a list of 3"),
+    ("data", [[8, 8], ["a", "b"]], r"about.data\[0\]: expected a list of 3"),
     ("data", [[8, 8, 3], ["a"]], r"about.data\[1\]: expected at least two classes"),
     ("data", [[2**20, 2**20, 3], ["a", "b"]], r"about.data\[0\]\[0\]: expected a whole number from 1 to 1024"),
     ("format", None, "KeyError: 'format'"),

@@ -50,7 +50,7 @@ def config(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Confi
 
 def worker(config: Config) -> WithInputs:
     partitions = open_partitions(Path(config.dataset_path), config.task)
-    return WithInputs(just_data, config, partitions.fingerprint, checksums(config))
+    return WithInputs(just_data, partitions.fingerprint, checksums(config))
 
 
 def test_a_worker_that_reads_the_same_is_made(config: Config) -> None:
@@ -106,7 +106,7 @@ def test_a_file_that_is_replaced_after_its_folder_was_opened_is_found(with_manif
     assert len(loader.load_client(partitions, 0).unlabeled)
     if not with_manifest:
         with pytest.raises(DataError, match=r"expected the partitions of this run"):
-            WithInputs(just_data, config, partitions.fingerprint, {})(config)
+            WithInputs(just_data, partitions.fingerprint, {})(config)
 
 
 def test_a_run_goes_on_with_another_probe_image_but_says_so(tmp_path: Path) -> None:

@@ -212,6 +212,11 @@ class Config:
     )
     wd: float = learning("weight decay; the original declares 1e-4 but never applies it", 0.0, rules.NOT_NEGATIVE)
     lambda_s: float = learning("weight of the supervised loss", 10.0, rules.NOT_NEGATIVE)
+    weak: str = learning(
+        "weak view of training images, on which pseudo-labels are predicted and strong views are made. flip-crop: "
+        "flipped or not, and cropped where 4 reflected pixels were added",
+        ("none", "flip-crop"),
+    )
     augment: str = learning("strong view of an unlabelled image", ("randaugment", "none"))
     equalize: str = learning(
         "RandAugment's equalize. identity: does nothing, as in the original; real: as its name says",

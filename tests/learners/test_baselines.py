@@ -14,7 +14,7 @@ from fedmatch_tf.base.plugins import learners
 from fedmatch_tf.config import make_config
 from fedmatch_tf.data.files import Examples
 from fedmatch_tf.data.loader import ClientData
-from fedmatch_tf.learners.batches import Batch, ClientRound
+from fedmatch_tf.learners.batches import Batch, ClientRound, View
 from fedmatch_tf.learners.learner import ABSENT, Terms
 from fedmatch_tf.learners.semifl import mixture_share
 from fedmatch_tf.networks import build as networks
@@ -245,7 +245,7 @@ def test_fedmatch_without_decomposition_trains_one_set_with_both_losses() -> Non
 def client_round(predict: Callable[[np.ndarray], np.ndarray], labeled: bool = True) -> ClientRound:
     """Of a client that holds all images, whose received model predicts this."""
     data = ClientData(0, Examples(X[LABELED], Y[LABELED]) if labeled else None, Examples(X[UNLABELED], Y[UNLABELED]))
-    return ClientRound(0, 0, LR, data, np.zeros((0, 16, 4), np.float32), predict)
+    return ClientRound(0, 0, LR, [View(data, np.zeros((0, 16, 4), np.float32))], predict)
 
 
 def predictions(seed: int) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 from fedmatch_tf.config import make_config
 from fedmatch_tf.data.files import Examples
 from fedmatch_tf.data.loader import ClientData
-from fedmatch_tf.learners.batches import ClientRound, all_slices, cut, minibatches, share_done, slices
+from fedmatch_tf.learners.batches import ClientRound, View, all_slices, cut, minibatches, share_done, slices
 
 
 def data(labeled: int | None, unlabeled: int) -> ClientData:
@@ -84,7 +84,7 @@ def test_every_epoch_has_the_same_rows_and_draws_of_its_own() -> None:
     x, y = np.arange(27, dtype=np.uint8).reshape(27, 1, 1, 1), np.eye(27, dtype=np.float32)
     client = ClientData(0, Examples(x[:20], y[:20]), Examples(x[20:], y[20:]))
     helper_probs = np.arange(7, dtype=np.float32).reshape(1, 7, 1)
-    made = minibatches(config, ClientRound(1, 0, 0.5, client, helper_probs, lambda x: x))
+    made = minibatches(config, ClientRound(1, 0, 0.5, [View(client, helper_probs)], lambda x: x))
     batches = list(made.batches)
     assert (made.num_batches, made.num_unlabeled, len(batches)) == (4, 14, 4)  # 20 labels are 2 batches; 7 images
     for batch, labeled, unlabeled in zip(batches, [(0, 10), (10, 20)] * 2, [(20, 24), (24, 27)] * 2):

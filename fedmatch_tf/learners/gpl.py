@@ -30,9 +30,16 @@ class GPL(JointLearner):
         (received_probs,) = extra
         kept = tf.reduce_max(received_probs, axis=-1) >= self.config.confidence
         labels = tf.argmax(received_probs, axis=-1)
-        return self.pseudo_label_loss(x, seed, kept, labels), kept, labels
+        return self.pseudo_label_loss(x, seed, kept, tf.one_hot(labels, received_probs.shape[-1])), kept, labels
 
 
 ENTRY = LearnerEntry(
-    "gpl", GPL, reads=PSEUDO_LABELS, defaults={"confidence": 0.85}, depends_on_end=False, passes=1.4, place=5
+    "gpl",
+    GPL,
+    reads=PSEUDO_LABELS,
+    defaults={"confidence": 0.85},
+    needs_global_model=True,
+    depends_on_end=False,
+    passes=1.4,
+    place=5,
 )

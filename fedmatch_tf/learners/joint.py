@@ -53,15 +53,14 @@ class JointLearner(Learner):
         """The kinds of tensors that a batch has as its `extra`, from those of uint8 images and of probabilities."""
         return ()
 
-    def pseudo_label_loss(self, x: tf.Tensor, seed: tf.Tensor, kept: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        """Sum over the rows that are kept of CE(label, p(RandAugment(x))), over the number of all rows."""
+    def pseudo_label_loss(self, x: tf.Tensor, seed: tf.Tensor, kept: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+        """Sum over the rows that are kept of CE(target, p(RandAugment(x))), over the number of all rows."""
         rows = tf.where(kept)[:, 0]
 
         def consistency() -> tf.Tensor:
             strong = self.predict(self.augment(x, rows, seed))
-            targets = tf.one_hot(tf.gather(labels, rows), strong.shape[-1])
             share = tf.cast(tf.size(rows), tf.float32) / tf.cast(tf.shape(x)[0], tf.float32)
-            return share * losses.cross_entropy(targets, strong)
+            return share * losses.cross_entropy(tf.gather(targets, rows), strong)
 
         return tf.cond(tf.size(rows) > 0, consistency, lambda: tf.constant(0.0))
 

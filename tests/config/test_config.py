@@ -199,8 +199,10 @@ def test_bad_settings_are_refused_with_rule_and_value(given: dict[str, Any], mes
 
 
 def test_every_model_is_an_algorithm_and_a_learner() -> None:
-    learners = ("sl", "labels", "uda", "fixmatch", "gpl")
-    baselines = [f"{algorithm}-{learner}" for algorithm in ("fedavg", "fedprox", "local") for learner in learners]
+    learners = ["sl", "labels", "uda", "fixmatch", "flexmatch", "freematch"]
+    received = ["gpl", "sage"]  # labels of the global model, which local clients have none of
+    by_algorithm = {"fedavg": learners + received, "fedprox": learners + received, "local": learners}
+    baselines = [f"{algorithm}-{learner}" for algorithm, names in by_algorithm.items() for learner in names]
     assert sorted(MODELS) == sorted(["fedmatch", "semifl", *baselines])
     config = make_config("lc-biid-c10", model="fedprox-uda")
     assert (config.algorithm, config.learner, config.has_global_model) == ("fedprox", "uda", True)

@@ -35,10 +35,10 @@ class FedAvg(Algorithm):
 
     def finish(self, state: ServerState, total: Any) -> ServerState:
         """The mean is the next theta."""
-        return state._replace(params=state.params._replace(sigma=total.result()))
+        return self.moved(state, Params(total.result()))
 
     def keep(self, params: Params) -> None:
         """Nothing: a client gets everything anew."""
 
 
-ENTRY = AlgorithmEntry("fedavg", FedAvg, place=1)
+ENTRY = AlgorithmEntry("fedavg", FedAvg, reads=frozenset({"server_momentum"}), place=1)

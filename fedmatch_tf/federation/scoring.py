@@ -21,7 +21,7 @@ Scores = dict[tuple[ModelKey, Split], Score]
 
 def client_splits(config: Config) -> tuple[Split, ...]:
     """What every client's model is scored on: validation data if that decides on its lr, test data if asked for."""
-    valid: tuple[Split, ...] = ("valid",) if config.lr_signal == "client" else ()
+    valid: tuple[Split, ...] = ("valid",) if config.lr_source == "client" else ()
     return (*valid, "test") if clients_test(config) else valid
 
 

@@ -24,12 +24,13 @@ LOWER_LR = "A lower --lr may help"
 def train_epoch(config: Config, model: Any, learner: Learner, labeled: Examples, task: ServerTask) -> ServerResult:
     """The server's epoch on its labelled set: a supervised step on sigma for every minibatch (algorithm 2)."""
     networks.write(model, task.params)
+    learner.sgd.begin(task.velocity)
     done, lr = share_done(config, task.round_num, task.epoch / config.num_epochs_server), np.float32(task.lr)
     labeled = weak_view(config, "weak, the server's", labeled, (task.round_num, task.epoch))
     rows = all_slices(len(labeled), config.batch_size_server)  # lines 5 to 7
     steps = [learner.server_step(labeled.x[part], labeled.y[part], done, lr) for part in rows]
     losses = losses_of(steps, len(steps), str(task))
-    return ServerResult(checked(networks.read(model), str(task)), losses)
+    return ServerResult(checked(networks.read(model), str(task)), losses, learner.sgd.velocity())
 
 
 def weak_view(config: Config, purpose: str, examples: Examples, ids: Sequence[int]) -> Examples:

@@ -14,7 +14,7 @@ from typing import Any, Callable
 
 from fedmatch_tf.base.quiet import tf
 from fedmatch_tf.learners.batches import Batch
-from fedmatch_tf.learners.learner import ABSENT, Learner, Terms, descend, gradients
+from fedmatch_tf.learners.learner import ABSENT, Learner, Terms
 from fedmatch_tf.networks import build as networks
 from fedmatch_tf.networks import losses
 
@@ -66,6 +66,7 @@ class JointLearner(Learner):
 
     def begin_round(self) -> None:
         """Remembers what the client has received, for the proximal term."""
+        super().begin_round()
         for received, variable in zip(self._received, self._theta):
             received.assign(variable)
 
@@ -105,7 +106,7 @@ class JointLearner(Learner):
             if config.wd:
                 terms["l2"] = config.wd * losses.sum_of_squares(self._theta)
             total = tf.add_n(list(terms.values()))
-        descend(self._theta, gradients(tape, total, self._theta, config.precision), lr)
+        self.sgd.descend(self.sgd.gradients(tape, total), lr)
         if kept is not None:
             terms["pseudo"] = tf.where(tf.reduce_any(kept), terms["pseudo"], ABSENT)
         return Terms({**terms, "total": total}, kept, labels)

@@ -229,7 +229,7 @@ def score(config: Config, algorithm: Algorithm, crew: Crew, state: ServerState) 
     if config.has_global_model:
         theta = state.params.theta(config.l1_thres)
         tasks += eval_tasks(config, round_num, GLOBAL, theta, ("test",))
-        if config.keep_best or config.lr_source == "server":
+        if config.keep_best or config.lr_source != "client":
             tasks += eval_tasks(config, round_num, GLOBAL, theta, ("valid",))
     if config.ablate_eval:
         tasks += eval_tasks(config, round_num, GLOBAL_SIGMA, state.params.sigma, ("test",))
@@ -266,8 +266,8 @@ def _better(config: Config, state: ServerState, valid_loss: float) -> Best:
 
 
 def next_lr(config: Config, plateau: Plateau, valid: Score | None) -> Plateau:
-    """The learning rate's state after a validation, if there was one that decides on it."""
-    if valid is None:
+    """The learning rate's state after a validation, if there was one and it decides on that."""
+    if valid is None or config.lr_source == "round":
         return plateau
     return schedule.advance(plateau, valid.loss, config.patience, config.lr_factor, config.lr_min)
 

@@ -37,6 +37,11 @@ class ClientRound(NamedTuple):
     views: Sequence[View]  # of each epoch in turn, or one for all
     predict: Callable[[np.ndarray], np.ndarray]  # uint8 images -> probabilities [n, classes] of the received model
 
+    @property
+    def data(self) -> ClientData:
+        """What the first epoch sees."""
+        return self.views[0].data
+
 
 class Batch(NamedTuple):
     """What one step of a client has at hand; images are uint8 [n, h, w, c], targets float32 one-hot [n, classes].
@@ -74,9 +79,8 @@ def minibatches(config: Config, given: ClientRound, cuts: Sequence[Cut] | None =
     Args:
         cuts: of one epoch, if they are not `cut`'s.
     """
-    data = given.views[0].data
-    cuts = cut(config, data) if cuts is None else cuts
-    epochs, num_unlabeled = config.num_epochs_client, sum(len(data.unlabeled.y[rows]) for _, rows in cuts if rows)
+    cuts = cut(config, given.data) if cuts is None else cuts
+    epochs, num_unlabeled = config.num_epochs_client, sum(len(given.data.unlabeled.y[rows]) for _, rows in cuts if rows)
     return Minibatches(epochs * len(cuts), epochs * num_unlabeled, _batches(config, given, cuts))
 
 

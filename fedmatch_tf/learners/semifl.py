@@ -38,7 +38,7 @@ class SemiFL(JointLearner):
 
     def batches(self, given: ClientRound) -> Minibatches:
         """Of the confident images alone, each with another one to mix it with."""
-        config, everything = self.config, given.views[0].data.unlabeled
+        config, everything = self.config, given.data.unlabeled
         probs = given.predict(everything.x)
         rows = np.flatnonzero(probs.max(axis=-1) >= np.float32(config.confidence))
         size = config.batch_size_unlabeled or config.batch_size_client

@@ -27,11 +27,7 @@ SPLITS_WELL = 0.3  # GFLOP for an image, in which two threads gain
 
 
 def make_worker(config: Config, partitions: Partitions | None = None) -> Any:
-    """A worker, in the process that calls this.
-
-    Args:
-        partitions: if they are not to be looked up on this disk.
-    """
+    """A worker, in the process that calls this."""
     prepare(config.threads_per_worker, config.gpu_memory, config.precision)
     from fedmatch_tf.federation.worker import Worker
 
@@ -105,8 +101,6 @@ def open_backend(
     """A context whose exit ends every worker.
 
     Args:
-        config: with its workers and threads decided.
-        note: is told of faults.
         worker: makes a worker; pickled if it goes to another process.
     """
     if config.backend == "ray":

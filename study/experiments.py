@@ -54,6 +54,11 @@ LARGER: dict[str, Any] = {"psi_factor": 0.5, "lr": 2e-3}
 # Everybody has one learning rate, which the global model decides on: those papers know of no rates of clients.
 FIELD_MODELS = ("fedmatch", "fedavg-fixmatch", "fedavg-gpl", "fedavg-sl")
 OF_FIELD: dict[str, Any] = {"num_rounds": 60, "lr_signal": "server", **ALEXNET}
+FIELD_LC: dict[str, Any] = {
+    **{"num_clients": 20, "frac_clients": 0.4, "labeled_fraction": 0.1, "batch_size_unlabeled": None},
+    **{"num_test": 2000, "num_valid": 2000},
+    **OF_FIELD,
+}
 FIELD_LS: dict[str, Any] = {"num_clients": 20, "frac_clients": 0.4, "alpha": 0.1, "labels_per_class": 400, **OF_FIELD}
 # FedMatch in halves. SemiFL's code has no inter-client consistency; FedCon's, which (FL)^2 uses, no sigma and psi.
 NO_ICC, ONE_SET = {"no_icc": True}, {"no_decomposition": True}
@@ -247,7 +252,7 @@ _EXPERIMENTS = (
         Experiment(
             f"field-clients-{alpha}",
             f"AlexNet, 10 % labelled at the clients, Dirichlet {alpha}",
-            runs(("lc-bdir-c10",), FIELD_MODELS, alpha=alpha, profile="proxyfl", **OF_FIELD),
+            runs(("lc-bdir-c10",), FIELD_MODELS, alpha=alpha, **FIELD_LC),
             FIELD,
         )
         for alpha in (0.1, 1.0)

@@ -71,7 +71,8 @@ class Config:
         f"network: {', '.join(networks())}, or package.module:function", "resnet9", rules.NETWORK, original="archi"
     )
     profile: str = run(
-        "settings of the original's code, of the paper, or of SemiFL or ProxyFL, with their networks and clients",
+        "settings of the original's code, of the paper, or of SemiFL, ProxyFL, (FL)^2 or SAGE, with their networks, "
+        "clients and training",
         tuple(PROFILES),
     )
     seed: int = run("every random choice follows from it", 1, rules.SEED)
@@ -168,6 +169,13 @@ class Config:
         "unlabelled examples in a batch; unset: the original's rule, all of them spread over an epoch's steps",
         None,
         rules.POSITIVE,
+        rules.UNLABELED,
+    )
+    epoch_of: str = rounds(
+        "what an epoch of a client goes through (lc): labelled batches, over which unlabelled images are spread; or "
+        "unlabelled batches, for which labelled ones come again and again",
+        ("labeled", "unlabeled"),
+        rules.LABELED_CLIENTS,
         rules.UNLABELED,
     )
     batch_size_server: int = rounds(

@@ -116,11 +116,16 @@ def cut(config: Config, data: ClientData) -> list[Cut]:
     When they are used up, the remaining steps have None. Clients without labels: unlabelled batches of a fixed size.
     --alpha-labeled may leave a client one labelled batch beside thousands of unlabelled examples. There a batch has a
     bound, and when the labels are used up, the remaining steps have None of them.
+
+    With --epoch-of unlabeled, as many steps as there are unlabelled batches, for which labelled ones begin anew.
     """
     if data.labeled is None:
         usual = config.batch_size_client if config.scenario == "ls" else WITHOUT_LABELS
         return [(None, rows) for rows in slices(len(data.unlabeled), config.batch_size_unlabeled or usual)]
     labeled = slices(len(data.labeled), config.batch_size_client)
+    if config.epoch_of == "unlabeled":
+        batches = all_slices(len(data.unlabeled), config.batch_size_unlabeled or UNEVEN)
+        return [(labeled[step % len(labeled)], rows) for step, rows in enumerate(batches)]
     size = config.batch_size_unlabeled or math.ceil(len(data.unlabeled) / len(labeled))
     if config.batch_size_unlabeled is None and config.alpha_labeled is not None and size > UNEVEN:
         return list(zip_longest(labeled, all_slices(len(data.unlabeled), UNEVEN)))

@@ -218,11 +218,16 @@ def write(model: Any, params: Params) -> None:
             f"Has its code changed since the run?"
         )
     for variables, vector in zip(parts, params.parts):
-        begin = 0
-        for variable in variables:
-            end = begin + int(np.prod(variable.shape))
-            variable.assign(vector[begin:end].reshape(variable.shape))
-            begin = end
+        assign(variables, vector)
+
+
+def assign(variables: Sequence[Any], vector: np.ndarray) -> None:
+    """Puts the vector into the variables, one behind the other."""
+    begin = 0
+    for variable in variables:
+        end = begin + int(np.prod(variable.shape))
+        variable.assign(vector[begin:end].reshape(variable.shape))
+        begin = end
 
 
 def _sizes(sizes: Sequence[int]) -> str:

@@ -150,7 +150,15 @@ _OF_PAPER = frozenset(
     {"arch", "frac_clients", "labels_per_class", "no_decomposition", "num_clients", "num_helpers", "no_icc"}
 )
 _OF_FIELD = frozenset(
-    {"alpha", "classes_per_client", "frac_clients", "labels_per_class", "labeled_fraction", "num_clients"}
+    {
+        "alpha",
+        "alpha_labeled",
+        "classes_per_client",
+        "frac_clients",
+        "labels_per_class",
+        "labeled_fraction",
+        "num_clients",
+    }
 )
 
 

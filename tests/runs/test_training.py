@@ -245,6 +245,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_run_with_the_fields_recipe_goes_on_to_the_same_bits_with_any_workers(source: Path, tmp_path: Path) -> None:
     (tmp_path / "recipe.py").write_text(RECIPE)
     command = [sys.executable, str(tmp_path / "recipe.py"), str(source)]

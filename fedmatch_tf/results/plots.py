@@ -243,14 +243,15 @@ def _train_loss(group: Group) -> Figure:
 
 
 def _norms(group: Group) -> Figure:
-    names = ("norm", "cosine between sigma and psi")
-    figure, (norms, cosine) = panels(f"Norms of the global model, {group.label}", names, sharey=False)
+    names = ["norm", "cosine between sigma and psi"][: 2 if any(band(group, "norms", "cosine")[1]) else 1]
+    figure, (norms, *cosines) = panels(f"Norms of the global model, {group.label}", names, sharey=False)
     _by_part(norms, group, "norms", ("sigma", "psi"))
-    _by_part(cosine, group, "norms", ("cosine",))
     norms.set_ylim(bottom=0)
-    cosine.set_ylim(-1.05, 1.05)
     finish(norms, "round", "")
-    finish(cosine, "round", "", legend=False)
+    for cosine in cosines:  # a model without psi has none
+        _by_part(cosine, group, "norms", ("cosine",))
+        cosine.set_ylim(-1.05, 1.05)
+        finish(cosine, "round", "", legend=False)
     return figure
 
 

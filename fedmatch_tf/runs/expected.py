@@ -20,8 +20,8 @@ from fedmatch_tf.runs.store import is_on_disk
 
 TRAINING = 3.0  # a training pass over a forward pass
 LOADED = 3e8  # bytes of a worker that has loaded TensorFlow and nothing else, at least
-OPEN_FILES = 40  # of a command with no worker; each worker adds its pipe, its process and the arrays on their way
-OPEN_FILES_OF_WORKER = 8
+OPEN_FILES = 30  # of a command with no worker, and of each worker: with two, AlexNet took 45 to 54
+OPEN_FILES_OF_WORKER = 6
 
 
 def passes_per_round(config: Config, unlabeled: float) -> float:

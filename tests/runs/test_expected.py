@@ -51,8 +51,8 @@ def test_more_workers_than_memory_or_open_files_allow_are_refused(monkeypatch: p
     monkeypatch.setattr(resource, "getrlimit", lambda which: (64, 64))
     expected.check_workers(make_config("lc-biid-c10", workers=3))
     expected.check_workers(make_config("lc-biid-c10", workers=30, backend="inline"))
-    with pytest.raises(ConfigError, match=r"4 workers need about 72 open files, this process may have 64.*ulimit -n"):
-        expected.check_workers(make_config("lc-biid-c10", workers=4))
+    with pytest.raises(ConfigError, match=r"6 workers need about 66 open files, this process may have 64.*ulimit -n"):
+        expected.check_workers(make_config("lc-biid-c10", workers=6))
 
 
 @pytest.mark.parametrize(("store", "told"), [("memory", "Use --store disk"), ("disk", None)])

@@ -107,8 +107,7 @@ _BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}  # the last one on ARM
 
 
 def list_gpus() -> list[Gpu]:
-    """The GPUs that TensorFlow finds. Loads TensorFlow, so it is called in a process of its own."""
-    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    """The GPUs that TensorFlow, which this loads, finds."""
     tf = load_tensorflow()
     gpus = tf.config.list_physical_devices("GPU")
     details = [tf.config.experimental.get_device_details(gpu) for gpu in gpus]

@@ -127,7 +127,11 @@ def test_no_more_than_two_files_wait_to_be_written(tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as thread:
 
         def slow(work: Callable[..., Any], *what: Any) -> Future[Any]:
-            waiting.append(thread.submit(lambda: (time.sleep(0.02), work(*what))[1]))
+            def later() -> Any:
+                time.sleep(0.02)
+                return work(*what)
+
+            waiting.append(thread.submit(later))
             assert sum(not one.done() for one in waiting) <= 2
             return waiting[-1]
 

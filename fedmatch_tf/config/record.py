@@ -188,7 +188,9 @@ class Config:
         rules.GLOBAL_MODEL,
         refuse=("valid",),
     )
-    labeled_acc: bool = rounds("record the accuracy on labelled data before and after every unsupervised step", False)
+    labeled_acc: bool = rounds(
+        "record the accuracy on labelled data before and after every unsupervised step", False, rules.UNLABELED
+    )
     keep_best: bool = rounds(
         "also keep the model of the global model's lowest validation loss, measured once per round",
         False,

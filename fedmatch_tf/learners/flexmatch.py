@@ -31,7 +31,8 @@ class FlexMatch(JointLearner):
         tau = np.float32(self.config.confidence)
         sure = np.bincount(probs.argmax(axis=1)[probs.max(axis=1) >= tau], minlength=probs.shape[1])
         beta = sure / max(sure.max(), len(probs) - sure.sum())
-        return tau * beta / (2 - beta)
+        result: np.ndarray = tau * beta / (2 - beta)
+        return result
 
     def extra_specs(self, images: tf.TensorSpec, probs: tf.TensorSpec) -> tuple[tf.TensorSpec, ...]:
         """The thresholds."""

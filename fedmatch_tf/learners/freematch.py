@@ -24,7 +24,8 @@ class FreeMatch(FlexMatch):
     def thresholds(self, probs: np.ndarray) -> np.ndarray:
         """T(c), [classes], from the received model's predictions [n, classes]."""
         mean = probs.mean(axis=0, dtype=np.float64)
-        return probs.max(axis=1).mean(dtype=np.float64) * mean / mean.max()
+        result: np.ndarray = probs.max(axis=1).mean(dtype=np.float64) * mean / mean.max()
+        return result
 
 
 ENTRY = LearnerEntry(

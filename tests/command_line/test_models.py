@@ -68,8 +68,14 @@ def shell(tmp_path_factory: pytest.TempPathFactory, commands: CommandServer) -> 
     return Shell(tmp_path_factory.mktemp("models"), commands)
 
 
+LOCAL_TOO = ("local-labels", "local-flexmatch", "local-freematch")
+
+
 def combinations() -> list[Any]:
-    """All of them; not slow is one of each model, so that every learner and kind of algorithm has both scenarios."""
+    """All of them; not slow is one of each model, so that every learner and kind of algorithm has both scenarios.
+
+    But for `local-*` of learners that do the same with FedAvg.
+    """
     found = []
     for number, model in enumerate(MODELS):
         scenarios = ("lc", "ls") if model == "fedmatch" else ("ls",) if model[:7] in ("fedprox", "semifl") else ("lc",)
@@ -77,7 +83,7 @@ def combinations() -> list[Any]:
             for place, kind in enumerate(KINDS):
                 if scenario in ("ls" if model.startswith("local-") else "", "lc" if model == "semifl" else ""):
                     continue
-                quick = scenario in scenarios and place == number % len(KINDS)
+                quick = scenario in scenarios and place == number % len(KINDS) and model not in LOCAL_TOO
                 marks = [] if quick else [pytest.mark.slow]
                 found.append(pytest.param(model, scenario, kind, marks=marks, id=f"{model}-{scenario}-{kind}"))
     return found

@@ -330,7 +330,7 @@ def test_sages_label_leans_on_the_received_models_by_half_for_every_five_points_
     received = [[0.15, 0.85, 0], [0.15, 0.85, 0], [0.2, 0.8, 0], [0.3, 0.7, 0], [0.6, 0.4, 0]]
     found = soft_targets(tf.constant(local), tf.constant(received), 0.8).numpy()
     # 5 points: half each. 10: a quarter. None: the local label alone. An unsure local model: the received one's label.
-    expected = [[0.5, 0.5, 0], [0.25, 0.75, 0], [1, 0, 0], [0, 1, 0], [1, 0, 0]]
+    expected = np.array([[0.5, 0.5, 0], [0.25, 0.75, 0], [1, 0, 0], [0, 1, 0], [1, 0, 0]])
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 

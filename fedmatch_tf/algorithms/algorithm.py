@@ -104,7 +104,7 @@ class Algorithm:
         if not momentum:
             return state._replace(params=mean)
         before = state.params.parts
-        last = state.memory or (np.float32(0),) * len(before)
+        last = state.memory or tuple(np.zeros_like(part) for part in before)
         velocities = tuple(momentum * v + (new - old) for v, new, old in zip(last, mean.parts, before))
         return state._replace(params=Params(*(old + v for old, v in zip(before, velocities))), memory=velocities)
 

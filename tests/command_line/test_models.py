@@ -299,11 +299,11 @@ def test_the_documented_algorithm_divides_its_steps_by_those_so_far() -> None:
         return after
 
     start = ServerState(0, one_weight(1.0), Plateau(0.1, 1.0, 1), {})
-    first = step(start, 2.0, 4.0)  # the mean is 3, so the step is 2, and its square 4: 1 + 0.1 x 2 / 2.001
-    assert (first.params.sigma.tolist(), first.memory[0].tolist()) == ([pytest.approx(1.09995)], [4.0])
+    first = step(start, 2.0, 4.0)  # the mean is 3, so the step is 2, and its square 4: 1 + 0.01 x 2 / 2.001
+    assert (first.params.sigma.tolist(), first.memory[0].tolist()) == ([pytest.approx(1.009995)], [4.0])
     theta = float(first.params.sigma[0])
-    second = step(first, theta - 1.5, theta - 1.5)  # a step of -1.5, squares of 6.25: -0.1 x 1.5 / 2.501
-    assert second.params.sigma.tolist() == pytest.approx([theta - 0.059976], abs=1e-6)
+    second = step(first, theta - 1.5, theta - 1.5)  # a step of -1.5, squares of 6.25: -0.01 x 1.5 / 2.501
+    assert second.params.sigma.tolist() == pytest.approx([theta - 0.0059976], abs=1e-6)
 
 
 def own_network(cwd: Path) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from fedmatch_tf.config import (
     SCENARIOS,
     ConfigError,
     flag,
+    from_text,
     make_config,
     settings,
     without_effect,
@@ -267,6 +268,13 @@ def test_bad_settings_are_refused_with_rule_and_value(given: dict[str, Any], mes
     with pytest.raises(ConfigError) as error:
         make_config(**{"task": "lc-biid-c10", **given})
     assert message in str(error.value)
+
+
+def test_a_number_that_may_be_absent_can_be_unset_and_no_other() -> None:
+    assert from_text("--batch-size-unlabeled", "unset", settings()["batch_size_unlabeled"]) is None
+    assert from_text("--source", "unset", settings()["source"]) == "unset", "a file may be called that"
+    with pytest.raises(ConfigError, match="expected a whole number, received 'unset'"):
+        from_text("--num-rounds", "unset", settings()["num_rounds"])
 
 
 def test_every_model_is_an_algorithm_and_a_learner() -> None:

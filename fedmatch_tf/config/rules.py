@@ -126,7 +126,12 @@ def flag(name: str) -> str:
 
 
 def from_text(name: str, text: str, setting: Setting) -> Any:
-    """The setting's value that a text of the command line stands for; ConfigError if it can't be one."""
+    """The setting's value that a text of the command line stands for; ConfigError if it can't be one.
+
+    `unset` is no number: that of a profile is taken back.
+    """
+    if text == "unset" and setting.optional and setting.kind is not str:
+        return None
     value: Any = text
     try:
         if setting.kind is tuple:

@@ -15,6 +15,7 @@ from fedmatch_tf.config import (
     SCENARIOS,
     ConfigError,
     flag,
+    from_text,
     make_config,
     settings,
     without_effect,
@@ -275,6 +276,13 @@ def test_a_value_of_another_type_is_refused_before_defaults_are_worked_out_from_
         make_config("lc-biid-digits", num_clients=value)
     with pytest.raises(ConfigError, match="--task: expected a text, received "):
         make_config(10 if value == "10" else value)  # type: ignore[arg-type]
+
+
+def test_a_number_that_may_be_absent_can_be_unset_and_no_other() -> None:
+    assert from_text("--batch-size-unlabeled", "unset", settings()["batch_size_unlabeled"]) is None
+    assert from_text("--source", "unset", settings()["source"]) == "unset", "a file may be called that"
+    with pytest.raises(ConfigError, match="expected a whole number, received 'unset'"):
+        from_text("--num-rounds", "unset", settings()["num_rounds"])
 
 
 def test_every_model_is_an_algorithm_and_a_learner() -> None:

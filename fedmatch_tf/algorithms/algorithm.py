@@ -100,7 +100,7 @@ class Algorithm:
 
     def moved(self, state: ServerState, mean: Params) -> ServerState:
         """The state whose params are the mean; with --server-momentum m, theta + v, where v = m v + (mean - theta)."""
-        momentum = np.float32(self.config.server_momentum)
+        momentum = self.config.server_momentum
         if not momentum:
             return state._replace(params=mean)
         before = state.params.parts

@@ -30,19 +30,17 @@ COMMAND = "python main.py --work-type reproduce --experiment evidence"
 
 LEAD = f"""# Results
 
-The figures come from the records in `study/results/`, which have every round; the remarks from `docs/remarks/`.
-One command makes this page. It trains missing runs first; interrupted runs resume:
+Figures come from the records in `study/results/`, which have every round, remarks from `docs/remarks/`. One command
+makes this page. It trains missing runs first; interrupted runs resume:
 
 ```
 {COMMAND}      # or: make results
 ```
 
-Settings are the paper's (`--profile paper`) unless a row names others. Accuracy is the global model's on test data;
-several seeds have mean ± sample deviation, and "each seed" its last round. The paper's values are means of three runs;
-where it has none for AlexNet, its ResNet-9 value is shown. A difference is that of the last round. S2C (server to
-client; in brackets without clients' first visits) and C2S are means over rounds, in per cent of one parameter set.
-Minutes include pauses and other work on the machine. A reason is marked *tested* if a run here supports it, else
-*guess*.
+Settings are the paper's (`--profile paper`) unless a row names others. Several seeds have mean ± sample deviation, and
+"each seed" its last round. The paper's values are means of three runs; where it has none for AlexNet, ResNet-9's is
+shown. S2C (server to client; in brackets without first visits) and C2S are means over rounds, in per cent of one
+parameter set. Minutes include pauses and other work. Reasons are *tested* (a run here supports them) or *guess*.
 """
 
 
@@ -161,15 +159,12 @@ def _sections(page: Path, level: str, root: Path) -> Iterator[str]:
         repeated = [entry.label for entry in done if entry not in new]
         if repeated:
             yield f"Rows above: {', '.join(repeated)}.\n"
-        missing = [_seeds_missing(entry) for entry in every if entry.missing]
+        missing = sum(len(entry.missing) for entry in every)
         if missing:
-            yield f"Not run yet: {'; '.join(missing)}.\n"
+            number = missing + sum(len(entry.records) for entry in every)
+            command = f"--work-type reproduce --experiment {experiment.name} --dry-run"
+            yield f"Not run yet: {missing} of {number} runs (`{command}` names them).\n"
         yield from _remarks(experiment.name, root)
-
-
-def _seeds_missing(entry: Entry) -> str:
-    seeds = [str(config.seed) for config in entry.missing]
-    return f"{entry.config.task} {entry.label}" + (f" (seed {', '.join(seeds)})" if seeds != ["1"] else "")
 
 
 def _remarks(name: str, root: Path) -> Iterator[str]:

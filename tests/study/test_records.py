@@ -121,10 +121,8 @@ def test_the_page_has_a_table_and_a_figure_of_what_was_run_and_lists_the_rest(tm
     of_seeds = " | 1, 2 | 35.50 ± 0.71 | 41.00 ± 1.41 | 40.00, 42.00 | 41.67 ± 0.32 | -0.67 | "
     assert of_seeds in rows[0]
     assert " | 1 | 37.50 | 45.00 |  | 47.23 ± 0.31 | -2.23 | " in rows[1]
-    assert (
-        "Not run yet: lc-biid-c10 fedmatch (seed 3); lc-biid-c10 fedavg-sl (seed 2, 3); lc-biid-c10 fedprox-sl; "
-        in item
-    )
+    number = len(configs("results-alexnet", (1,), {}))
+    assert f"Not run yet: {number - 3} of {number} runs" in item
     assert "A remark." in item
     assert text.count(of_seeds) == 1
     assert "Rows above: fedmatch.\n" in text.split("## ")[2]  # the ablations have the same run

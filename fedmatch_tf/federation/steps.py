@@ -10,7 +10,6 @@ import numpy as np
 
 from fedmatch_tf.base import seeding
 from fedmatch_tf.config import Config
-from fedmatch_tf.data import augment
 from fedmatch_tf.data.files import Examples
 from fedmatch_tf.federation.tasks import Losses, ServerResult, ServerTask, TrainingError
 from fedmatch_tf.learners.batches import all_slices, share_done
@@ -38,6 +37,8 @@ def weak_view(config: Config, purpose: str, examples: Examples, ids: Sequence[in
     if config.weak == "none":
         return examples
     seed = seeding.stream(config.seed, purpose, *ids).integers(0, 2**31 - 1, 2, np.int32)
+    from fedmatch_tf.data import augment  # loads TensorFlow
+
     return Examples(augment.flip_crop(examples.x, seed).numpy(), examples.y)
 
 

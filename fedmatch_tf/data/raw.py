@@ -28,6 +28,7 @@ class Raw(NamedTuple):
     class_names: tuple[str, ...] = ()
     num_test: int = 0  # of them, the last: a test set of their own
     published: bool | None = None  # whether its files are the published ones; None if no checksum of files is known
+    skipped: tuple[str, ...] = ()  # files that could not be read and were left out
 
 
 def check_complete(files: Mapping[str, object], expected: Iterable[str], what: str) -> None:

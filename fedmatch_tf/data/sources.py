@@ -33,6 +33,7 @@ class Source:
     official: bool | None  # whether they are the published ones; None where no checksum is known
     groups: np.ndarray | None  # int64 [n], equal for exact copies; None where copies may fall on two sides
     num_test: int = 0  # the last ones, which the dataset itself has as its test set
+    skipped: tuple[str, ...] = ()  # files that could not be read and were left out
 
 
 class Place(NamedTuple):
@@ -43,11 +44,22 @@ class Place(NamedTuple):
     is_users: bool  # its files are the user's own
 
 
-def load_source(dataset: str, source: str | None = None, image_size: int = 32, progress: Progress = silent) -> Source:
-    """The dataset from `source` if given, else from the first place that has it, else downloaded."""
+def load_source(
+    dataset: str,
+    source: str | None = None,
+    image_size: int = 32,
+    progress: Progress = silent,
+    skip_broken: bool = False,
+) -> Source:
+    """The dataset from `source` if given, else from the first place that has it, else downloaded.
+
+    Args:
+        skip_broken: leave out images that can't be read.
+    """
     record = DATASETS[dataset]
     if source is not None:
-        return _finished(record, _read(record, Path(source), image_size, progress), image_size, True, progress)
+        raw = _read(record, Path(source), image_size, progress, skip_broken)
+        return _finished(record, raw, image_size, True, progress)
     if record.embedded is not None:
         return _finished(record, record.embedded(), image_size, False, progress)
     remarks: list[str] = []
@@ -55,7 +67,7 @@ def load_source(dataset: str, source: str | None = None, image_size: int = 32, p
         remark = "nothing there"
         if place.path.exists():
             try:
-                return _from_place(record, place, image_size, progress)
+                return _from_place(record, place, image_size, progress, skip_broken)
             except DataError as error:
                 if place.is_users:
                     raise
@@ -64,14 +76,15 @@ def load_source(dataset: str, source: str | None = None, image_size: int = 32, p
     return _finished(record, _download(record, image_size, progress, remarks), image_size, False, progress)
 
 
-def _read(dataset: Dataset, path: Path, image_size: int, progress: Progress) -> Raw:
+def _read(dataset: Dataset, path: Path, image_size: int, progress: Progress, skip_broken: bool = False) -> Raw:
     if dataset.read is not None:
         return dataset.read(path)
-    return readers.read(path, image_size, progress, dataset.pads, (dataset.num_images or 0) + dataset.num_extra)
+    most = (dataset.num_images or 0) + dataset.num_extra
+    return readers.read(path, image_size, progress, dataset.pads, most, skip_broken)
 
 
-def _from_place(dataset: Dataset, place: Place, image_size: int, progress: Progress) -> Source:
-    raw = _read(dataset, place.path, image_size, progress)
+def _from_place(dataset: Dataset, place: Place, image_size: int, progress: Progress, skip_broken: bool) -> Source:
+    raw = _read(dataset, place.path, image_size, progress, skip_broken)
     if raw.class_names and dataset.num_classes not in (None, len(raw.class_names)):
         raise DataError(
             f"{place.path}: expected {dataset.num_classes} class folders of {dataset.title}, found "
@@ -137,7 +150,7 @@ def _finished(dataset: Dataset, raw: Raw, image_size: int, is_users: bool, progr
         names = tuple(str(label) for label in range(num_classes))
     x = _inputs(raw.x, dataset, image_size, progress)
     groups = copies(x) if raw.origin == "image folder" else None
-    return Source(x, raw.y, names, raw.origin, checksum, official, groups, raw.num_test)
+    return Source(x, raw.y, names, raw.origin, checksum, official, groups, raw.num_test, raw.skipped)
 
 
 def read_labelled(

@@ -125,6 +125,7 @@ class ServerTask(NamedTuple):
     epoch: int
     params: Params
     lr: float
+    velocity: np.ndarray | None = None  # with --momentum, of the epoch before in the same round
 
     def __str__(self) -> str:
         return f"round {self.round_num + 1}, the server's epoch {self.epoch + 1}"
@@ -135,6 +136,7 @@ class ServerResult(NamedTuple):
 
     params: Params
     losses: Losses
+    velocity: np.ndarray | None = None  # with --momentum
 
 
 class EvalTask(NamedTuple):
@@ -179,6 +181,13 @@ class CheckTask(NamedTuple):
 
     def __str__(self) -> str:
         return "the network"
+
+
+class PaceTask(NamedTuple):
+    """Seconds that the network takes for an image come back: of a forward pass, as in evaluation."""
+
+    def __str__(self) -> str:
+        return "the network's speed"
 
 
 class ModelTask(NamedTuple):

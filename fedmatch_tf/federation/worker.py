@@ -29,6 +29,7 @@ from fedmatch_tf.federation.tasks import (
     EvalTask,
     InitTask,
     ModelTask,
+    PaceTask,
     ProfileTask,
     ServerResult,
     ServerTask,
@@ -100,6 +101,10 @@ class Worker:
     @run.register
     def _check(self, task: CheckTask) -> None:
         networks.write(self._model, task.params)
+
+    @run.register
+    def _pace(self, _: PaceTask) -> float:
+        return self._evaluation.seconds_per_image()
 
     @run.register
     def _file(self, task: ModelTask) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import tempfile
-import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -13,7 +12,7 @@ from typing import Any, Callable, Union
 
 import numpy as np
 
-from fedmatch_tf.base.errors import ConfigError, DataError
+from fedmatch_tf.base.errors import ConfigError, DataError, in_one_line
 from fedmatch_tf.base.plugins import is_own_network, networks, smallest_image
 from fedmatch_tf.base.quiet import tf
 from fedmatch_tf.networks import files
@@ -53,11 +52,11 @@ def build_network(
                 raise ValueError("it returned nothing; expected scores [batch, classes]")
             probs = tf.keras.layers.Softmax(dtype="float32")(scores)
             model = tf.keras.Model(image, probs, name=re.sub(r"\W", "_", re.split("[:/]", name)[-1]))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if isinstance(error, DataError) or not is_own_network(name):
                 raise
             what = f"could not be built for images {list(image_shape)}"
-            raise ConfigError(f"--arch: {name} {what}: {_in_words(error)}") from error
+            raise ConfigError(f"--arch: {name} {what}: {in_one_line(error)}") from error
     _check(model, name, num_classes, starts_anew=isinstance(arch, str))
     return model if precision == "float32" else _normalised_in_full(model)
 
@@ -69,21 +68,14 @@ def _find(arch: str) -> Callable[[Any, int, Maker, Maker], Any]:
     module_name, name = arch.split(":")
     try:
         module = import_module(module_name)
-    except Exception as error:
-        raise ConfigError(f"--arch: the module {module_name} can't be imported: {_in_words(error)}") from error
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"--arch: the module {module_name} can't be imported: {in_one_line(error)}") from error
     function = getattr(module, name, None)
     if not callable(function):
         kind = "none" if function is None else type(function).__name__
         where = getattr(module, "__file__", "built in")
         raise ConfigError(f"--arch: expected a function {name} in the module {module_name} ({where}), found {kind}")
     return function  # type: ignore[no-any-return]
-
-
-def _in_words(error: Exception) -> str:
-    """What went wrong in a user's code, and where."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0] if text else ''} ({last.filename}, line {last.lineno})"
 
 
 # Keras' name of each precision. Variables are float32 in all of them.
@@ -226,11 +218,16 @@ def write(model: Any, params: Params) -> None:
             f"Has its code changed since the run?"
         )
     for variables, vector in zip(parts, params.parts):
-        begin = 0
-        for variable in variables:
-            end = begin + int(np.prod(variable.shape))
-            variable.assign(vector[begin:end].reshape(variable.shape))
-            begin = end
+        assign(variables, vector)
+
+
+def assign(variables: Sequence[Any], vector: np.ndarray) -> None:
+    """Puts the vector into the variables, one behind the other."""
+    begin = 0
+    for variable in variables:
+        end = begin + int(np.prod(variable.shape))
+        variable.assign(vector[begin:end].reshape(variable.shape))
+        begin = end
 
 
 def _sizes(sizes: Sequence[int]) -> str:
@@ -254,9 +251,9 @@ def check_file(arch: str, model: Any) -> None:
         try:
             path.write_bytes(files.keras_file(model))
             tf.keras.models.load_model(path)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             what = "has a layer that Keras can't write to a file or read back"
-            raise ConfigError(f"--arch: {arch} {what}: {_in_words(error)}") from error
+            raise ConfigError(f"--arch: {arch} {what}: {in_one_line(error)}") from error
 
 
 _LEFT_OF_DEVIATION = 0.87962566103423978  # what a normal cut off at two standard deviations has left of its deviation

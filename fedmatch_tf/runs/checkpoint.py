@@ -14,7 +14,8 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -29,7 +30,7 @@ from fedmatch_tf.networks.params import Params
 from fedmatch_tf.runs import schema
 from fedmatch_tf.runs.partition_folder import DataAbout
 from fedmatch_tf.runs.records import decode
-from fedmatch_tf.runs.store import Damaged, check_files, file_name
+from fedmatch_tf.runs.store import COPIES, Damaged, check_files, file_name
 
 STATE, PREVIOUS, DAMAGED = "state.npz", "previous.npz", "damaged.npz"
 CLIENTS, LOCK, START = "clients", "lock", "init.npz"
@@ -38,6 +39,7 @@ NETWORK = "network.keras"  # the user's file that the network was made of
 MEMORY = "memory_"  # and a number: vectors that the algorithm remembers
 FORMAT = 3
 SEAL = 64  # letters of a sha256
+T = TypeVar("T")
 
 
 class Checkpoint(NamedTuple):
@@ -50,6 +52,7 @@ class Checkpoint(NamedTuple):
     state: ServerState
     clients: np.ndarray  # FILES [clients]: their files
     records: bytes  # of all rounds, a line each: what logs are made from again when a run goes on
+    inputs: Mapping[str, str] = MappingProxyType({})  # checksums of other files that workers read
 
 
 def save_start(folder: Path, kernels: Sequence[np.ndarray], network: bytes | None) -> None:
@@ -80,6 +83,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
         "versions": checkpoint.versions,
         "partitions": checkpoint.partitions,
         "data": checkpoint.data,
+        "inputs": dict(checkpoint.inputs),
         "plateau": state.plateau,
         "device_lrs": state.device_lrs,
         "best": state.best and (state.best.round_num, state.best.valid_loss),
@@ -119,12 +123,14 @@ def sync(folder: Path, checkpoint: Checkpoint, before: np.ndarray) -> None:
     """Waits until the newest checkpoint, this one, is on the disk itself; the clients' files `before` are already."""
     versions = checkpoint.clients["version"]
     new = [file_name(client, versions[client]) for client in np.flatnonzero(versions != before["version"])]
-    atomic.sync([*(folder / CLIENTS / name for name in new), folder / STATE, folder / CLIENTS, folder])
+    clients = (folder / CLIENTS, folder / CLIENTS / COPIES)
+    atomic.sync([*(each / name for each in clients for name in new), folder / STATE, *clients, folder])
 
 
-def load(folder: Path) -> tuple[Checkpoint, str | None]:
-    """(the newest whole checkpoint, what was wrong with a newer one). Changes nothing."""
-    return _newest(folder, _with_clients)
+def load(folder: Path) -> tuple[Checkpoint, str | None, dict[int, str]]:
+    """(the newest whole checkpoint, what was wrong with a newer one, damage of clients' files). Changes nothing."""
+    (found, lost), problem = _newest(folder, _with_clients)
+    return found, problem, lost
 
 
 def load_model(folder: Path) -> Checkpoint:
@@ -132,7 +138,7 @@ def load_model(folder: Path) -> Checkpoint:
     return _newest(folder, _read)[0]
 
 
-def _newest(folder: Path, read: Callable[[Path], Checkpoint]) -> tuple[Checkpoint, str | None]:
+def _newest(folder: Path, read: Callable[[Path], T]) -> tuple[T, str | None]:
     try:
         return read(folder / STATE), None
     except Damaged as damage:
@@ -152,11 +158,11 @@ def drop_newest(folder: Path) -> None:
     (folder / PREVIOUS).replace(folder / STATE)
 
 
-def _with_clients(path: Path) -> Checkpoint:
-    """The checkpoint, with every file that it names verified."""
+def _with_clients(path: Path) -> tuple[Checkpoint, dict[int, str]]:
+    """(the checkpoint, with every file that it names verified; damage, by client, of those that have a copy)."""
     checkpoint = _read(path)
-    check_files(path.parent / CLIENTS, checkpoint.clients, sum(map(len, checkpoint.state.params.parts)))
-    return checkpoint
+    size = sum(map(len, checkpoint.state.params.parts))
+    return checkpoint, check_files(path.parent / CLIENTS, checkpoint.clients, size)
 
 
 def _read(path: Path) -> Checkpoint:
@@ -196,7 +202,8 @@ def _checked(content: Any, arrays: Mapping[str, np.ndarray]) -> Checkpoint:
         tuple(arrays[f"{MEMORY}{number}"] for number in range(sum(name.startswith(MEMORY) for name in arrays))),
     )
     data = DataAbout(*about.data)
-    return Checkpoint(about.settings, about.versions, about.partitions, data, state, clients, records)
+    inputs = about.inputs or {}
+    return Checkpoint(about.settings, about.versions, about.partitions, data, state, clients, records, inputs)
 
 
 @contextmanager

@@ -34,6 +34,7 @@ class About(NamedTuple):
     device_lrs: tuple[Positive, ...]
     data: tuple[tuple[Whole, ...], tuple[str, ...]]  # shape of an image or vector; names of classes
     best: Optional[tuple[Whole, Number]]
+    inputs: Optional[dict[str, str]]
 
 
 def _check_vector(name: str, value: np.ndarray, size: Optional[int] = None) -> None:

@@ -75,7 +75,7 @@ def _threads(config: Config, cores: int) -> int:
         return cores // config.clients_per_round
     network = networks().get(config.arch)
     is_large = network is not None and (network.gflop or 0) >= SPLITS_WELL
-    return 2 if cores > 1 and config.lr_signal == "server" and is_large else 1
+    return 2 if cores > 1 and config.lr_source != "client" and is_large else 1
 
 
 def check_backend(config: Config) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Union
 
 from fedmatch_tf.base import signals
-from fedmatch_tf.base.errors import DataError
+from fedmatch_tf.base.errors import DataError, short
 from fedmatch_tf.config import Config, ConfigError, combinations, make_config
 from fedmatch_tf.federation.tasks import TrainingError as TrainingError
 from fedmatch_tf.results import outcome, results
@@ -184,7 +184,11 @@ def load_model(
 
 
 def _folder(run: RunLike) -> Path:
-    return run.folder if isinstance(run, TrainingResult) else Path(run)
+    if isinstance(run, TrainingResult):
+        return run.folder
+    if not isinstance(run, (str, Path)) or "\0" in str(run):
+        raise ConfigError(f"run: expected the folder of a run, as a path, or a result; received {short(run)}")
+    return Path(run)
 
 
 def _watch(progress: Shown, on_round: OnRound | None) -> Watch:

@@ -183,7 +183,7 @@ def gen_data(config: Config, force: bool = False, quiet: bool = False) -> None:
     except KeyboardInterrupt:
         print("\nNothing was changed; the same command begins anew.", file=sys.stderr)
         raise
-    if skipped := note_on_skipped(generated.manifest):
+    if skipped := note_on_skipped(generated.manifest.source.skipped or ()):
         say("note", skipped)
     if not quiet:
         print(describe(generated.manifest))

@@ -162,6 +162,13 @@ def _say_without_effect(config: Config, given: dict[str, Any]) -> None:
             raise ConfigError(f"{flag(name)}: {reason}, received --backend {config.backend}")
     for name, reason in idle.items():
         say("note", f"{flag(name)} has no effect with {config.model} on {config.task}: {reason}")
+    pull = 2 * config.lambda_l2 * config.lr  # of eq. 5
+    if config.decomposed and pull >= 1:
+        say(
+            "note",
+            f"every unlabelled step takes psi - sigma times 1 - 2 lambda_l2 lr = {1 - pull:g}: psi oscillates, "
+            f"or jumps to sigma; a --lr or --lambda-l2 of which 2 lambda_l2 lr is below 1 avoids that",
+        )
 
 
 _LONGEST = 1000  # characters of a message: argparse quotes what it got in full

@@ -66,13 +66,10 @@ def existing(name: str, runs: Sequence[Config]) -> list[Result | None]:
 def command(config: Config) -> str:
     """The command line that does this run."""
     parts = ["python", "main.py", "--task", config.task, "--model", config.model, "--profile", config.profile]
-    changed = {"source": config.source, **changed_settings(config)}
-    if "labeled_fraction" in changed and config.labeled_fraction is None:
-        changed["labels_per_class"] = config.labels_per_class  # what replaces the profile's share
-    for name, value in changed.items():
-        text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-        if value is not None:
-            parts += [flag(name)] if value is True else [flag(name), text]
+    source = {} if config.source is None else {"source": config.source}
+    for name, value in {**source, **changed_settings(config)}.items():
+        text = ",".join(map(str, value)) if isinstance(value, tuple) else "unset" if value is None else str(value)
+        parts += [flag(name)] if value is True else [flag(name), text]
     return shlex.join(parts)
 
 

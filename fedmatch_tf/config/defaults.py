@@ -20,10 +20,10 @@ from fedmatch_tf.data.dealing import KINDS
 
 def make_config(task: str, **given: Any) -> Config:
     """A Config for the task: what is given, and the defaults of the rest."""
-    given = by_name(given)
-    choice = {name: given.get(name, settings()[name].default) for name in ("profile", "model")}
-    for name, value in choice.items():
+    given = by_name({**given, "task": task})
+    for name, value in given.items():  # before defaults are worked out from them
         check_value(flag(name), value, settings()[name])
+    choice = {name: given.get(name, settings()[name].default) for name in ("profile", "model")}
     scenario, kind, dataset = parse_task(task)
     data, profile = DATASETS[dataset], PROFILES[choice["profile"]]
     values = {
@@ -37,7 +37,6 @@ def make_config(task: str, **given: Any) -> Config:
         **data.overrides.get(choice["profile"], {}),
         **data.overrides.get(f"{choice['profile']}-{scenario}", {}),
         **choice,
-        "task": task,
         **given,
     }
     if "labels_per_class" in given and "labeled_fraction" not in given:

@@ -22,7 +22,7 @@ def silent(items: Iterable[Item], total: int, what: str) -> Iterable[Item]:
 class Raw(NamedTuple):
     """Images and labels as a file holds them."""
 
-    x: np.ndarray  # uint8 [n, h, w] or [n, h, w, channels]
+    x: np.ndarray  # uint8 [n, h, w] or [n, h, w, channels]; vectors float32 [n, d]
     y: np.ndarray  # int64 [n]
     origin: str
     class_names: tuple[str, ...] = ()

@@ -136,17 +136,24 @@ def _raw_of(arrays: Mapping[str, StoredArray], names: Sequence[str]) -> Raw:
     images, begin = _room_for([arrays[x].shape for x, _ in pairs]), 0
     for x, _ in pairs:
         rows = slice(begin, begin + arrays[x].shape[0])
-        arrays[x].read_into(images[rows])
+        if images.dtype == np.uint8:
+            arrays[x].read_into(images[rows])
+        else:
+            with np.errstate(over="ignore"):
+                images[rows] = arrays[x].read()
+            if not np.isfinite(images[rows]).all():
+                raise DataError(f"{x}: expected finite vectors, as float32 has them, received NaN or infinity")
         begin = rows.stop
     labels = np.concatenate([arrays[y].read().reshape(-1) for _, y in pairs]).astype(np.int64)
     return Raw(images, labels, "npz", num_test=arrays["x_test"].shape[0] if len(pairs) == 2 else 0)
 
 
 def _check_pair(x: StoredArray, y: StoredArray, x_name: str, y_name: str) -> None:
-    if x.dtype != np.uint8 or len(x.shape) not in (3, 4) or 0 in x.shape[1:]:
+    is_vectors = len(x.shape) == 2 and x.dtype.kind in "fiu"
+    if (not is_vectors and (x.dtype != np.uint8 or len(x.shape) not in (3, 4))) or 0 in x.shape[1:]:
         raise DataError(
-            f"{x_name}: expected uint8 [n,h,w] or [n,h,w,channels], received {x.dtype} {list(x.shape)}. "
-            f"Scale images to 0..255 and convert them to uint8"
+            f"{x_name}: expected uint8 [n,h,w] or [n,h,w,channels], or vectors [n,d], received {x.dtype} "
+            f"{list(x.shape)}. Scale images to 0..255 and convert them to uint8"
         )
     if y.dtype.kind not in "iu" or len(y.shape) not in (1, 2) or math.prod(y.shape) != y.shape[0]:
         raise DataError(
@@ -158,11 +165,12 @@ def _check_pair(x: StoredArray, y: StoredArray, x_name: str, y_name: str) -> Non
 
 
 def _room_for(shapes: Sequence[tuple[int, ...]]) -> np.ndarray:
-    """An array for images uint8 of these shapes, one after the other."""
+    """An array for images uint8, or vectors float32, of these shapes, one after the other."""
     if len({shape[1:] for shape in shapes}) > 1:
         words = " and ".join(str(list(shape)) for shape in shapes)
         raise DataError(f"expected train and test images of one shape, received {words}")
-    return np.empty((sum(shape[0] for shape in shapes), *shapes[0][1:]), np.uint8)
+    kind = np.float32 if len(shapes[0]) == 2 else np.uint8
+    return np.empty((sum(shape[0] for shape in shapes), *shapes[0][1:]), kind)
 
 
 def read_idx(folder: Path, most: int) -> Raw:

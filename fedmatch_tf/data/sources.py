@@ -25,7 +25,7 @@ from fedmatch_tf.data.raw import Progress, Raw, silent
 class Source:
     """A dataset, ready to be dealt out."""
 
-    x: np.ndarray  # uint8 [n, size, size, 3]
+    x: np.ndarray  # uint8 [n, size, size, 3], or vectors float32 [n, d]
     y: np.ndarray  # int64 [n], every class 0 .. C-1 present
     class_names: tuple[str, ...]
     origin: str
@@ -148,7 +148,7 @@ def _finished(dataset: Dataset, raw: Raw, image_size: int, is_users: bool, progr
     names = raw.class_names or dataset.class_names
     if len(names) != num_classes:
         names = tuple(str(label) for label in range(num_classes))
-    x = fit_images(_three_channels(raw.x), image_size, dataset.pads, progress)
+    x = _inputs(raw.x, dataset, image_size, progress)
     groups = copies(x) if raw.origin == "image folder" else None
     return Source(x, raw.y, names, raw.origin, checksum, official, groups, raw.num_test, raw.skipped)
 
@@ -156,7 +156,7 @@ def _finished(dataset: Dataset, raw: Raw, image_size: int, is_users: bool, progr
 def read_labelled(
     source: Path, dataset: str, image_size: int, class_names: Sequence[str], progress: Progress = silent
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(images uint8 [n, size, size, 3], labels [n]) of a source, for a model of these classes.
+    """(images uint8 [n, size, size, 3], or vectors, and labels [n]) of a source, for a model of these classes.
 
     Class folders are matched by name, and a source may have fewer classes than the model; without names, labels are
     the model's class numbers.
@@ -173,7 +173,7 @@ def read_labelled(
         y = raw.y
     if y.min() < 0 or y.max() >= len(class_names):
         raise DataError(f"{source}: expected labels 0 to {len(class_names) - 1}, received {y.min()} to {y.max()}")
-    return fit_images(_three_channels(raw.x), image_size, DATASETS[dataset].pads, progress), y
+    return _inputs(raw.x, DATASETS[dataset], image_size, progress), y
 
 
 def read_image_like(dataset: str, file: Path, image_size: int) -> np.ndarray:
@@ -207,6 +207,15 @@ def copies(x: np.ndarray) -> np.ndarray:
     """A number for each image, the same for exact copies."""
     numbers: dict[bytes, int] = {}
     return np.array([numbers.setdefault(hashlib.sha256(image.tobytes()).digest(), len(numbers)) for image in x])
+
+
+def _inputs(x: np.ndarray, dataset: Dataset, image_size: int, progress: Progress) -> np.ndarray:
+    """What a network is given: images of this size, or vectors as they are."""
+    if x.ndim == 2 and not dataset.given_by_source:
+        raise DataError(
+            f"expected the images of {dataset.title}, received vectors {list(x.shape)}; use the dataset own"
+        )
+    return x if x.ndim == 2 else fit_images(_three_channels(x), image_size, dataset.pads, progress)
 
 
 def _three_channels(x: np.ndarray) -> np.ndarray:

@@ -177,8 +177,8 @@ def _beside(
                 job = waiting.popleft()
                 begin(job)
                 if job.folder is None:  # two runs at once would find the same folder free
-                    config, _ = beside_others(with_absolute_paths(job.config), watch.progress)
-                    ensure_partitions(config, watch.progress)
+                    config, _, source = beside_others(with_absolute_paths(job.config), watch.progress)
+                    ensure_partitions(config, watch.progress, source)
                 workers = shares[job.config]
                 own = replace(job, config=replace(job.config, workers=workers))
                 machine = how if workers is None else {**how, "workers": workers}

@@ -24,7 +24,7 @@ from typing import Any
 from fedmatch_tf.base import signals, temporary
 from fedmatch_tf.workers import sharing
 from fedmatch_tf.workers.environment import keep_memory
-from fedmatch_tf.workers.failure import Failure
+from fedmatch_tf.workers.failure import RAISED, Failure
 from fedmatch_tf.workers.pool import Done, Pool, Ready, Slot
 
 _LONGEST_WAIT = 3600.0  # seconds in one go: the system can't wait for weeks, but it can be asked again
@@ -184,27 +184,32 @@ def _serve(pipe: connection.Connection, environment: Mapping[str, str], make_wor
     packer, receiver = sharing.Packer(), sharing.Receiver()
 
     def say(answer: Any) -> None:
-        sharing.send(pipe, packer.pack(answer))
+        try:
+            packed = packer.pack(answer)
+        except (MemoryError, OSError) as error:  # no room for it; there is for a few words
+            packed = packer.pack(Failure.of(error))
+        sharing.send(pipe, packed)
         packer.forget()
 
     try:
         worker = make_worker()
-    except Exception as error:
+    except RAISED as error:
         say(Failure.of(error))
         return
     say(Ready())
+    task: Any = None
     while True:
+        answer: Any = None  # so that it is gone when another task comes
         try:
-            task = receiver.receive(pipe)
-        except EOFError:
-            return
-        try:
-            answer: Any = Done(worker.run(task))
-        except Exception as error:
+            try:
+                task = receiver.receive(pipe)
+            except EOFError:
+                return
+            answer = Done(worker.run(task))
+        except RAISED as error:
             answer = Failure.of(error)
-        del task
+        task = None
         say(answer)
-        del answer
 
 
 def end_with_parent() -> None:

@@ -172,13 +172,23 @@ def test_an_npz_of_any_classes_and_shape_is_read(tmp_path: Path) -> None:
     assert source.class_names == tuple("0123456")
 
 
+def test_vectors_are_taken_as_they_are(tmp_path: Path) -> None:
+    x = np.array([[-1.5, 300.0], [0.25, 2.0], [7.0, 0.0]])
+    np.savez(tmp_path / "own.npz", x_train=x[:2], y_train=[0, 1], x_test=x[2:], y_test=[1])
+    source = load_source("own", str(tmp_path / "own.npz"))
+    assert (source.x.dtype, source.x.tolist(), source.num_test) == (np.float32, x.tolist(), 1)
+
+
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
         ({"x_train": X}, "missing y_train"),
         ({"x_train": X, "y_train": Y, "x_test": X}, "missing y_test"),
         ({"x_train": X / 255, "y_train": Y}, "expected uint8"),
-        ({"x_train": X.reshape(60, -1), "y_train": Y}, "expected uint8 [n,h,w]"),
+        ({"x_train": X.reshape(60, -1) * 1j, "y_train": Y}, "expected uint8 [n,h,w]"),
+        ({"x_train": X.reshape(60, -1)[:, :0], "y_train": Y}, "expected uint8 [n,h,w]"),
+        ({"x_train": np.full((60, 2), np.nan), "y_train": Y}, "x_train: expected finite vectors"),
+        ({"x_train": np.full((60, 2), 1e300), "y_train": Y}, "x_train: expected finite vectors"),
         ({"x_train": X, "y_train": np.eye(10)[Y]}, "Turn one-hot labels into class numbers"),
         ({"x_train": X, "y_train": Y[:-1]}, "received 60 in x_train, 59 in y_train"),
         ({"x_train": X, "y_train": Y, "x_test": X[:, :16], "y_test": Y}, "of one shape"),

@@ -155,7 +155,10 @@ def _sections(page: Path, level: str, root: Path) -> Iterator[str]:
         new = [entry for entry in done if replace(entry.config, seed=0) not in above]
         above.update(replace(entry.config, seed=0) for entry in new)
         if new:
-            yield markdown(table_of("results", "", [cells(entry) for entry in new]))
+            rows = [cells(entry) for entry in new]
+            if len({entry.config.task for entry in new}) == 1:
+                rows = [{**row, "task": ""} for row in rows]  # the heading has it
+            yield markdown(table_of("results", "", rows))
         repeated = [entry.label for entry in done if entry not in new]
         if repeated:
             yield f"Rows above: {', '.join(repeated)}.\n"

@@ -208,7 +208,9 @@ def test_one_client_alone_may_train_without_helpers() -> None:
 
 def documented_code(section: str) -> list[str]:
     """The blocks of Python in that section of docs/EXTENDING.md or docs/DATA.md."""
-    sections = [part for page in ("EXTENDING", "DATA") for part in (ROOT / f"docs/{page}.md").read_text().split("\n## ")]
+    sections = [
+        part for page in ("EXTENDING", "DATA") for part in (ROOT / f"docs/{page}.md").read_text().split("\n## ")
+    ]
     (text,) = [each for each in sections if each.startswith(f"{section}\n")]
     return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
 

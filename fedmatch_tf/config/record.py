@@ -80,7 +80,7 @@ class Config:
     )
     seed: int = run("every random choice follows from it", 1, rules.SEED)
     init_draws: str = run(
-        "starting weights. original: every kernel begins one stream, as in the original; independent: each is drawn anew",
+        "starting weights. original: kernels begin one stream, as in the original; independent: each is drawn anew",
         ("original", "independent"),
         rules.DRAWN,
         rules.NEW_NETWORK,

@@ -31,7 +31,7 @@ COMMAND = "python main.py --work-type reproduce --experiment evidence"
 LEAD = f"""# Results
 
 Figures come from the records in `study/results/`, which have every round, remarks from `docs/remarks/`. One command
-makes this page. It trains missing runs first; interrupted runs resume:
+makes this page. It trains missing runs first (`--dry-run` names them); interrupted runs resume:
 
 ```
 {COMMAND}      # or: make results
@@ -165,8 +165,7 @@ def _sections(page: Path, level: str, root: Path) -> Iterator[str]:
         missing = sum(len(entry.missing) for entry in every)
         if missing:
             number = missing + sum(len(entry.records) for entry in every)
-            command = f"--work-type reproduce --experiment {experiment.name} --dry-run"
-            yield f"Not run yet: {missing} of {number} runs (`{command}` names them).\n"
+            yield f"Not run yet: {missing} of {number} runs.\n"
         yield from _remarks(experiment.name, root)
 
 

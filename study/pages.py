@@ -161,7 +161,7 @@ def _sections(page: Path, level: str, root: Path) -> Iterator[str]:
             yield markdown(table_of("results", "", rows))
         repeated = [entry.label for entry in done if entry not in new]
         if repeated:
-            yield f"Rows above: {', '.join(repeated)}.\n"
+            yield f"Also in the figure, with a row above: {', '.join(repeated)}.\n"
         missing = sum(len(entry.missing) for entry in every)
         if missing:
             number = missing + sum(len(entry.records) for entry in every)

@@ -125,7 +125,7 @@ def test_the_page_has_a_table_and_a_figure_of_what_was_run_and_lists_the_rest(tm
     assert f"Not run yet: {number - 3} of {number} runs" in item
     assert "A remark." in item
     assert text.count(of_seeds) == 1
-    assert "Rows above: fedmatch.\n" in text.split("## ")[2]  # the ablations have the same run
+    assert "with a row above: fedmatch.\n" in text.split("## ")[2]  # the ablations have the same run
     assert (tmp_path / "docs" / "figures" / "results-alexnet.png").stat().st_size > 5000
 
 

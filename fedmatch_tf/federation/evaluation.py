@@ -6,12 +6,13 @@ import math
 
 import numpy as np
 
+from fedmatch_tf.base.errors import DataError
 from fedmatch_tf.config import Config
 from fedmatch_tf.data.files import Examples
 from fedmatch_tf.data.loader import EvalData
 from fedmatch_tf.federation import scoring
 from fedmatch_tf.federation.steps import LOWER_LR
-from fedmatch_tf.federation.tasks import EvalResult, EvalTask, TrainingError
+from fedmatch_tf.federation.tasks import EvalResult, EvalTask, Split, TrainingError
 from fedmatch_tf.networks.evaluate import Evaluator
 
 
@@ -23,7 +24,7 @@ class Evaluation:
 
     def score(self, task: EvalTask) -> EvalResult:
         """A model's score on a part of a set."""
-        examples = self._evals.valid if task.split == "valid" else self._evals.test
+        examples = self._examples(task.split)
         batches = scoring.passes(self._config, len(examples), task.part, task.num_parts)
         self._evaluator.load(task.theta)
         losses, hits = self._evaluator.score(examples, batches)
@@ -51,7 +52,13 @@ class Evaluation:
 
     def confusion(self, theta: np.ndarray) -> np.ndarray:
         """Counts [truth, predicted] over the test data."""
-        test = self._evals.test
+        test = self._examples("test")
         probs = self.predict(theta, test.x)
         truth, predicted, classes = np.argmax(test.y, axis=1), probs.argmax(axis=1), probs.shape[1]
         return np.bincount(truth * classes + predicted, minlength=classes**2).reshape(classes, classes)
+
+    def _examples(self, split: Split) -> Examples:
+        examples = self._evals.valid if split == "valid" else self._evals.test
+        if examples is None:
+            raise DataError(f"expected {split} data here, found none")
+        return examples

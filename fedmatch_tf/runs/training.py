@@ -86,7 +86,7 @@ def train(config: Config, watch: Watch, worker: MakeWorker = make_worker) -> Pat
         state = server.initial_state(config, start.params)
         partitions = fingerprint(config.partition_folder)
         run = stack.enter_context(folders.create(config, state, partitions, data_about(config), start.kernels))
-        _train_rounds(run, backend, display, watch.on_round)
+        train_rounds(run, backend, display, watch.on_round)
     return run.folder
 
 
@@ -106,7 +106,7 @@ def resume(folder: Path, given: Mapping[str, Any], watch: Watch, worker: MakeWor
             list(backend.map([CheckTask(run.state.params)]))  # before anything of the run is changed
             run.begin()
             display.note(f"Going on after {run.state.rounds_done} of {config.num_rounds} rounds")
-            _train_rounds(run, backend, display, watch.on_round)
+            train_rounds(run, backend, display, watch.on_round)
         else:
             run.begin(keep_settings=False)
             display.note(f"Nothing to do: all {config.num_rounds} rounds are done; --num-rounds may ask for more")
@@ -119,8 +119,18 @@ def _open(stack: ExitStack, config: Config, display: RoundDisplay, worker: MakeW
     return stack.enter_context(open_backend(config, display.warn, WithPartitions(worker, config)))
 
 
-def _train_rounds(run: Run, backend: Backend, display: RoundDisplay, on_round: OnRound | None) -> None:
-    """The rounds that are left; however they end, the user learns how to go on."""
+def train_rounds(
+    run: Run,
+    backend: Backend,
+    display: RoundDisplay,
+    on_round: OnRound | None = None,
+    sizes: Mapping[int, int] | None = None,
+) -> None:
+    """The rounds that are left; however they end, the user learns how to go on.
+
+    Args:
+        sizes: examples of each client, unless the partitions say that.
+    """
     stopped, num_rounds = run.folder / "stopped.txt", run.config.num_rounds
     counts = class_counts(run.config)
     if counts is not None:
@@ -129,7 +139,7 @@ def _train_rounds(run: Run, backend: Backend, display: RoundDisplay, on_round: O
     try:
         with Interrupts(display.note) as interrupts, Mirror(run.config, run.folder, display.warn) as mirror, display:
             traced = _Traced(backend, run) if run.config.profile_run else backend
-            sizes = client_sizes(run.config)
+            sizes = client_sizes(run.config) if sizes is None else sizes
             for record, state in loop.run(run.config, run.state, traced, run.store, sizes, display.client_done):
                 for path in (stopped, *_results(run)):  # of fewer rounds
                     path.unlink(missing_ok=True)

@@ -1,0 +1,85 @@
+"""The client on its own host: its data never leave it. A round is the package's own (federation/client.py).
+
+1. Decode what the server sends: differences to what both sides hold of this client since its last round.
+2. RunClient on the host's own data.
+3. Keep what both sides hold now, in the context that Flower keeps for this node.
+4. Answer with what changed beyond the threshold, and with the model's prediction on the probe image.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Context, Message
+from flwr.clientapp import ClientApp
+
+from fedmatch_flower import messages, vectors
+from fedmatch_flower.messages import Hello, Lacks, Request
+from fedmatch_flower.own_data import OwnData, open_own
+from fedmatch_tf.algorithms.algorithm import make_algorithm
+from fedmatch_tf.config import Config
+from fedmatch_tf.config.resume import recorded_config
+from fedmatch_tf.networks.params import Params
+from fedmatch_tf.workers.choose import make_worker
+from fedmatch_tf.workers.environment import worker_variables
+
+app = ClientApp()
+HELD = "held"  # the record of the context
+
+
+@app.query()
+def hello(message: Message, context: Context) -> Message:
+    """Who this is."""
+    (task, _) = messages.unpack(messages.Question, message.content, messages.SMALL)
+    own = open_own(context.node_config, task.task)
+    held = _held(context)
+    holds = "" if held is None else vectors.digest(held)
+    shape = own.partitions.image_shape
+    return Message(messages.pack(Hello(own.client, own.num_examples, own.class_names, shape, holds)), reply_to=message)
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    """RunClient."""
+    request, arrays = messages.unpack(Request, message.content, messages.LARGEST)
+    watch = threading.Timer(request.seconds, os._exit, [1])  # nobody waits longer, and a node does one thing at a time
+    watch.daemon = True
+    watch.start()
+    held = _held(context)
+    if request.base and (held is None or vectors.digest(held) != request.base):
+        return Message(messages.pack(Lacks(request.round_num)), reply_to=message)
+    config, own = _config(request, context)
+    task = messages.task_of(request, arrays, held if request.base else None)
+    os.environ.update(worker_variables(context.node_config.get("gpu"), os.environ))
+    result = make_worker(config, own.partitions).run(task)
+    if not own.knows_truth:
+        result = result._replace(num_correct=None)
+    sigma = task.broadcast.params.sigma if result.sigma is None else result.sigma
+    _keep(context, make_algorithm(config).keep(Params(sigma, result.psi)))
+    watch.cancel()
+    return Message(messages.answer(result, task), reply_to=message)
+
+
+def _config(request: Request, context: Context) -> tuple[Config, OwnData]:
+    """The run's config as this host has it, and the host's data."""
+    own = open_own(context.node_config, str(request.config.get("task")))
+    given = {"source": str(own.partitions.folder), "dataset_path": str(own.partitions.folder.parent)}
+    return recorded_config({**request.config, **given}), own
+
+
+def _held(context: Context) -> Params | None:
+    """What server and client hold of the client since its last round."""
+    record = context.state.get(HELD)
+    if not isinstance(record, ArrayRecord):
+        return None
+    return Params(*(np.frombuffer(record[name].data, np.float32) for name in Params._fields if name in record))
+
+
+def _keep(context: Context, params: Params | None) -> None:
+    parts: Any = () if params is None else zip(Params._fields, params.parts)
+    context.state[HELD] = ArrayRecord({name: Array("float32", part.shape, "raw", part.tobytes()) for name, part in parts})
+    if params is None:
+        del context.state[HELD]

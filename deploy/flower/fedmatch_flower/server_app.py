@@ -1,0 +1,88 @@
+"""The server of a federation of real hosts: the package's rounds, checkpoint and records, with Flower's nodes as clients.
+
+RunServer is federation/loop.py; the server's own epochs and scores run in this process. `flwr run` with the flags of a
+training starts a run, with `--resume RUN` it goes on where its last checkpoint is.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fedmatch_flower.backend import FlowerBackend, Limits, Nodes
+from fedmatch_tf.config import Config, ConfigError
+from fedmatch_tf.config.resume import with_absolute_paths
+from fedmatch_tf.data.manifest import fingerprint
+from fedmatch_tf.federation import server
+from fedmatch_tf.federation.tasks import CheckTask, InitTask
+from fedmatch_tf.parser import parse
+from fedmatch_tf.runs import folders, training
+from fedmatch_tf.runs.display import RoundDisplay
+from fedmatch_tf.runs.folders import Run
+from fedmatch_tf.runs.partition_folder import data_about
+from fedmatch_tf.workers.choose import decide, make_worker
+from fedmatch_tf.workers.environment import keep_memory, worker_variables
+from fedmatch_tf.workers.inline import InlineBackend
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """The whole run."""
+    given = context.run_config
+    limits = Limits(int(given["min-clients"]), float(given["time-limit"]), float(given["join-time"]))
+    command = parse(shlex.split(str(given["flags"])))
+    keep_memory()
+    with ExitStack() as stack:
+        if command.work == "resume":
+            run, notes = folders.reopen(Path(command.arguments["run"]), command.arguments["given"])
+            stack.enter_context(run)
+            config = run.config
+        elif command.work == "train":
+            config = _between_hosts(command.arguments["config"])
+            run, notes = None, []
+        else:
+            raise ConfigError(f"flags: expected those of a training, received --work-type {command.work}")
+        display = RoundDisplay(config, quiet=False, records=run.past if run else ())
+        for note in notes:
+            display.note(f"note: {note}")
+        variables = worker_variables(None, os.environ)
+        inline = stack.enter_context(InlineBackend(partial(make_worker, config), variables))
+        nodes = Nodes(grid, config, display.note)
+        sizes = nodes.join(limits)
+        run = _begin(stack, config, inline) if run is None else _go_on(run, inline)
+        num_classes = len(run.data.class_names)
+        backend = FlowerBackend(config, grid, nodes, limits, inline, run.store, display.note, num_classes)
+        training.train_rounds(run, backend, display, sizes=sizes)
+        display.note(str(run.folder))
+
+
+def _between_hosts(config: Config) -> Config:
+    """The config as hosts have it: every client scores its own model, all of them at a time."""
+    if not config.has_global_model:
+        raise ConfigError(f"--model: expected one with a global model between hosts, received {config.model}")
+    for name in ("drop_rate", "labeled_acc", "probe_image", "profile_run"):
+        if getattr(config, name):
+            raise ConfigError(f"--{name.replace('_', '-')}: is not there between hosts; leave it out")
+    config = replace(config, backend="process", workers=config.clients_per_round, gpu=None)
+    return decide(with_absolute_paths(config))
+
+
+def _begin(stack: ExitStack, config: Config, inline: InlineBackend) -> Run:
+    (start,) = inline.map([InitTask()])
+    state, partitions = server.initial_state(config, start.params), fingerprint(config.partition_folder)
+    return stack.enter_context(folders.create(config, state, partitions, data_about(config), start.kernels))
+
+
+def _go_on(run: Run, inline: InlineBackend) -> Run:
+    list(inline.map([CheckTask(run.state.params)]))  # before anything of the run is changed
+    run.begin()
+    return run

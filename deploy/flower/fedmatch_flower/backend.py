@@ -49,6 +49,7 @@ class Nodes:
         self._asked: dict[str, tuple[int, float]] = {}  # message -> node, and until when
         self._refused: set[int] = set()
         self._claims: dict[int, Hello] = {}  # node -> the client that it says it is, while another node is that
+        self._told: set[int] = set()
         self._looked = 0.0
         self.online: set[int] = set()
         self.node_of: dict[int, int] = {}  # client -> node
@@ -86,9 +87,6 @@ class Nodes:
             self._note(f"Node {node} can't take part: {said(error)}")
             return
         self._claims[node] = hello
-        if self.connected(hello.client):
-            other = self.node_of[hello.client]
-            self._note(f"Node {node} says that it is client {hello.client}, as node {other} does: it has to wait")
 
     def _settle(self) -> None:
         """A client is the node that says so, unless another one is it already: until that is gone."""
@@ -97,7 +95,12 @@ class Nodes:
                 del self._claims[node]
             elif not self.connected(hello.client):
                 del self._claims[node]
+                self._told.discard(node)
                 self._know(node, hello)
+            elif node not in self._told:
+                self._told.add(node)
+                other = self.node_of[hello.client]
+                self._note(f"Node {node} says that it is client {hello.client}, as node {other} does: it has to wait")
 
     def _know(self, node: int, hello: Hello) -> None:
         self.node_of[hello.client], self.hellos[hello.client] = node, hello

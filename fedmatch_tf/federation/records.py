@@ -166,7 +166,8 @@ def read_round(value: Any, round_num: int, num_clients: int) -> RoundRecord:
         raise DataError(f"{name}: expected the number {round_num}, received {record.round}")
     if not record.clients:
         raise DataError(f"{name}: expected clients, found none")
-    named = {*record.clients, *record.helpers, *(record.dropped or ()), *(record.hosts.left_out if record.hosts else ())}.union(*record.helpers.values())
+    named = {*record.clients, *record.helpers, *(record.dropped or ())}.union(*record.helpers.values())
+    named |= set(record.hosts.left_out) if record.hosts is not None else set()
     named |= {client.client for client in record.actors.clients} if record.actors is not None else set()
     if max(named) >= num_clients:
         raise DataError(f"{name}: expected clients from 0 to {num_clients - 1}, received {max(named)}")

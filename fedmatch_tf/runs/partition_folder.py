@@ -171,9 +171,10 @@ def class_counts(config: Config) -> dict[str, Any] | None:
 
 
 def shares_of_test(config: Config) -> dict[str, float]:
-    """Each class's share of the test data, by name; none without a manifest."""
+    """Each class's share of the test data, by name; none without a manifest, or without test data."""
     found = _manifest(config)
-    if found is None:
+    tests = [file.class_counts for file in found.files.values() if file.role == "test"] if found else []
+    if found is None or not tests:
         return {}
-    (counts,) = [file.class_counts for file in found.files.values() if file.role == "test"]
+    (counts,) = tests
     return {name: count / sum(counts) for name, count in zip(found.class_names, counts)}

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ class Federation:
 
     Args:
         folder: everything is written there.
-        secure: what a SuperLink is given for TLS, and a SuperNode; none: plain text.
+        link_options: of the SuperLink.
     """
 
     def __init__(
@@ -89,7 +90,9 @@ class Federation:
     def kill(self, name: str) -> None:
         """The process and its children, at once."""
         process = self._processes.pop(name)
-        os.killpg(process.pid, signal.SIGKILL)
+        for each in [process.pid, *descendants(process.pid)]:
+            with suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)
         process.wait()
 
     def run(self, flags: str, **config: Any) -> None:
@@ -115,7 +118,7 @@ class Federation:
         end = time.monotonic() + seconds
         while not what():
             if time.monotonic() > end:
-                raise AssertionError(f"waited {seconds} s for {name}; the SuperLink's log ends with\n{self.log()[-5000:]}")
+                raise AssertionError(f"waited {seconds} s for {name}; the log ends with\n{self.log()[-5000:]}")
             time.sleep(0.2)
 
     def close(self) -> None:
@@ -127,6 +130,16 @@ class Federation:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def descendants(process: int) -> list[int]:
+    """Its children, their children and so on, as they are now."""
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+    children = [child for child, parent in parents.items() if parent == process]
+    return [*children, *(each for child in children for each in descendants(child))]
 
 
 def hand_out(task: Path, to: Path, client: int) -> Path:

@@ -1,16 +1,17 @@
-"""Flower's grid without processes: nodes answer in this one, with the app's own client and the stand-in for a network."""
+"""Flower's grid without processes: nodes answer here, with the app's own client and the stand-in for a network."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from fedmatch_flower import client_app
 from flwr.app import Context, Message, MessageType, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedmatch_flower import client_app
-
-Mangle = Callable[[Message, Message], Any]  # (what was asked, the proper answer) -> what the node answers; None: nothing
+Mangle = Callable[
+    [Message, Message], Any
+]  # (what was asked, the proper answer) -> what the node answers; None: nothing
 
 
 class Node:
@@ -23,6 +24,8 @@ class Node:
 
     def answer(self, message: Message) -> Message | None:
         self.asked.append(message)
+        if message.metadata.message_type == MessageType.EVALUATE:
+            return client_app.evaluate(message, self.context)
         if message.metadata.message_type == MessageType.QUERY:
             return client_app.hello(message, self.context)
         answer: Message | None = self.mangle(message, client_app.train(message, self.context))

@@ -19,7 +19,7 @@ from tests.conftest import ROOT
 pytest.importorskip("flwr", reason="flwr is not installed (requirements/flower.txt)")
 sys.path.insert(0, str(ROOT / "deploy" / "flower"))
 
-from fedmatch_flower import backend, client_app, messages
+from fedmatch_flower import backend, client_app
 from fedmatch_flower.backend import FlowerBackend, Limits, Nodes
 from flwr.app import Array, Error, Message, RecordDict
 
@@ -72,19 +72,21 @@ class Trial:
         self.grid, self.notes, self.store = MemoryGrid(self.nodes), list[str](), MemoryStore()
         self.limits = Limits(min_clients, time_limit, join_time=0)
         self.records: list[RoundRecord] = []
+        self.tests_here = True
 
     def run(self) -> np.ndarray:
         """The global model after all rounds: sigma and psi."""
         inline = InlineBackend(lambda: StandIn(self.config))
         with inline:
             (start,) = inline.map([InitTask()])
-            nodes = Nodes(self.grid, self.config, self.notes.append)
+            nodes = Nodes(self.grid, self.config, (), self.notes.append)
             sizes = nodes.join(self.limits)
-            crew = FlowerBackend(self.config, self.grid, nodes, self.limits, inline, self.store, self.notes.append, 10)
+            made = (self.limits, inline, self.store, self.notes.append, self.tests_here)
+            crew = FlowerBackend(self.config, self.grid, nodes, *made)
             state = server.initial_state(self.config, start.params)
-            for record, state in loop.run(self.config, state, crew, self.store, sizes):
-                self.records.append(record)
-        return np.concatenate(state.params.parts)
+            rounds = list(loop.run(self.config, state, crew, self.store, sizes))
+        self.records = [record for record, _ in rounds]
+        return np.concatenate(rounds[-1][1].params.parts)
 
     def left_out(self) -> list[dict[int, str]]:
         return [dict(record.hosts.left_out) for record in self.records if record.hosts is not None]
@@ -104,9 +106,8 @@ def simulated(config: Config) -> np.ndarray:
     with InlineBackend(lambda: StandIn(config)) as inline:
         (start,) = inline.map([InitTask()])
         state = server.initial_state(config, start.params)
-        for _, state in loop.run(config, state, inline, MemoryStore(), dict.fromkeys(range(3), 10)):
-            pass
-    return np.concatenate(state.params.parts)
+        *_, (_, last) = loop.run(config, state, inline, MemoryStore(), dict.fromkeys(range(3), 10))
+    return np.concatenate(last.params.parts)
 
 
 def test_if_all_answer_it_is_the_simulated_run(hosts: list[Path]) -> None:
@@ -234,3 +235,14 @@ def test_what_is_sent_is_what_is_counted_and_a_little_frame(hosts: list[Path]) -
     for record in trial.records:
         assert record.hosts is not None
         assert record.c2s.bytes < record.hosts.c2s < record.c2s.bytes + 1500
+
+
+def test_without_test_data_at_the_server_clients_count_for_it(hosts: list[Path]) -> None:
+    trial = Trial(hosts)
+    trial.tests_here = False
+    after = trial.run()
+    np.testing.assert_array_equal(after, simulated(trial.config))  # a test changes nothing
+    theta = after[:1000] + after[1000:]
+    # Three clients with five passes of ten images each, five of them right; losses are theta's first elements.
+    assert trial.records[-1].test_acc == 0.5
+    assert trial.records[-1].test_loss == pytest.approx(theta[:5].mean(), rel=1e-6)

@@ -6,15 +6,16 @@ A client that does not answer properly is left out of the round, and the record 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
 from fedmatch_flower import messages, vectors
-from fedmatch_flower.messages import Hello, Lacks, Question
+from fedmatch_flower.messages import Hello, Lacks, Question, Test, Tested
 from fedmatch_tf.algorithms.algorithm import make_algorithm
 from fedmatch_tf.base.errors import DataError, printable, shortened
 from fedmatch_tf.config import Config
@@ -22,7 +23,15 @@ from fedmatch_tf.config.resume import INPUT_PATHS, OF_MACHINE
 from fedmatch_tf.federation.crew import Backend
 from fedmatch_tf.federation.scoring import client_splits
 from fedmatch_tf.federation.server import Store
-from fedmatch_tf.federation.tasks import ClientResult, ClientTask, LeftOut
+from fedmatch_tf.federation.tasks import (
+    ClientResult,
+    ClientTask,
+    ConfusionTask,
+    EvalResult,
+    EvalTask,
+    LeftOut,
+    TrainingError,
+)
 from fedmatch_tf.networks.params import Params
 
 POLL = 0.2  # seconds between two looks for answers
@@ -42,10 +51,15 @@ class Limits:
 
 
 class Nodes:
-    """Who is connected, and which client each node is."""
+    """Who is connected, and which client each node is.
 
-    def __init__(self, grid: Grid, config: Config, note: Callable[[str], None]) -> None:
+    Args:
+        classes: of the federation; none: those of the first client.
+    """
+
+    def __init__(self, grid: Grid, config: Config, classes: Sequence[str], note: Callable[[str], None]) -> None:
         self._grid, self._config, self._note = grid, config, note
+        self.classes = tuple(classes)
         self._asked: dict[str, tuple[int, float]] = {}  # message -> node, and until when
         self._refused: set[int] = set()
         self._claims: dict[int, Hello] = {}  # node -> the client that it says it is, while another node is that
@@ -62,10 +76,8 @@ class Nodes:
             self._looked = time.monotonic()
             self.online = set(self._grid.get_node_ids())
             known = {*self.node_of.values(), *self._refused, *self._claims, *(node for node, _ in self._asked.values())}
-            question = messages.pack(Question(self._config.task))
-            asked = [
-                Message(question, node, MessageType.QUERY, ttl=HELLO) for node in sorted(self.online - known)
-            ]
+            question = messages.pack(Question(sent_config(self._config), self.classes))
+            asked = [Message(question, node, MessageType.QUERY, ttl=HELLO) for node in sorted(self.online - known)]
             for message, identity in zip(asked, self._grid.push_messages(asked) if asked else ()):
                 self._asked[identity] = message.metadata.dst_node_id, time.monotonic() + HELLO
         for reply in self._grid.pull_messages(list(self._asked)) if self._asked else ():
@@ -113,12 +125,13 @@ class Nodes:
                 f"expected clients 0 to {self._config.num_clients - 1} with images, received client {hello.client} "
                 f"with {hello.num_examples}"
             )
-        for other in self.hellos.values():
-            if (other.classes, other.image_shape) != (hello.classes, hello.image_shape):
-                raise DataError(
-                    f"expected images {list(other.image_shape)} of classes {', '.join(other.classes)}, received "
-                    f"{list(hello.image_shape)} of {', '.join(hello.classes)}"
-                )
+        shape = next((other.image_shape for other in self.hellos.values()), hello.image_shape)
+        self.classes = self.classes or hello.classes
+        if (self.classes, shape) != (hello.classes, hello.image_shape):
+            raise DataError(
+                f"expected images {list(shape)} of classes {', '.join(self.classes)}, received "
+                f"{list(hello.image_shape)} of {', '.join(hello.classes)}"
+            )
 
     def connected(self, client: int) -> bool:
         """Whether the client's node is there."""
@@ -138,6 +151,12 @@ class Nodes:
                 told = time.monotonic()
                 self._note(waiting(missing, there, limits.min_clients))
             time.sleep(POLL)
+
+
+def sent_config(config: Config) -> dict[str, Any]:
+    """The settings as clients are told them, without those of the server's machine."""
+    kept_here = (INPUT_PATHS | OF_MACHINE) - {"threads_per_worker"}
+    return {name: value for name, value in asdict(config).items() if name not in kept_here}
 
 
 def waiting(missing: Iterable[int], there: int, min_clients: int) -> str:
@@ -175,7 +194,7 @@ class FlowerBackend:
 
     Args:
         store: what the run keeps of its clients.
-        num_classes: of the embedding.
+        tests_here: whether the server has test data; else clients test the global model on theirs.
     """
 
     def __init__(
@@ -187,14 +206,13 @@ class FlowerBackend:
         inline: Backend,
         store: Store,
         note: Callable[[str], None],
-        num_classes: int,
+        tests_here: bool,
     ) -> None:
         self._config, self._grid, self._nodes, self._limits = config, grid, nodes, limits
         self._inline, self._store, self._note = inline, store, note
         self._algorithm = make_algorithm(config)
-        self._embedding_size = num_classes if self._algorithm.embeds else None
-        kept_here = (INPUT_PATHS | OF_MACHINE) - {"threads_per_worker"}
-        self._sent_config = {name: value for name, value in asdict(config).items() if name not in kept_here}
+        self._embedding_size = len(nodes.classes) if self._algorithm.embeds else None
+        self._sent_config, self._tests_here = sent_config(config), tests_here
         self._sent: dict[str, _Sent] = {}
         self._failed: dict[int, _Failed] = {}  # by client
 
@@ -205,6 +223,14 @@ class FlowerBackend:
         for task in tasks:
             if isinstance(task, ClientTask):
                 self._send(task)
+            elif not self._tests_here and isinstance(task, ConfusionTask):
+                tested = self._tested(task.params.theta(self._config.l1_thres), confusion=True)
+                yield np.sum([each.matrix for each in tested], axis=0)
+            elif not self._tests_here and isinstance(task, EvalTask) and task.split == "test":
+                if task.part == 0:  # a client's set is a part
+                    parts = self._tested(task.theta)
+                    for part, each in enumerate(parts):
+                        yield EvalResult(task.model, "test", part, len(parts), each.num_rows, each.losses, each.hits)
             elif task is not None:
                 yield from self._inline.map([task])
         told = time.monotonic()
@@ -233,7 +259,7 @@ class FlowerBackend:
         if in_full or held is None or vectors.digest(held) != self._nodes.holds[client]:
             held = None
         limit, node = self._limits.time_limit, self._nodes.node_of[client]
-        content = messages.request(task, self._sent_config, held, limit)
+        content = messages.request(task, self._sent_config, self._nodes.classes, held, limit)
         message = Message(content, node, MessageType.TRAIN, ttl=limit, group_id=str(task.round_num + 1))
         (identity,) = self._grid.push_messages([message])
         if identity is None:
@@ -260,9 +286,7 @@ class FlowerBackend:
             try:
                 if reply.has_error():
                     raise DataError(reply.error.reason)
-                result = messages.result_of(
-                    reply.content, sent.task, client_splits(self._config), self._embedding_size
-                )
+                result = messages.result_of(reply.content, sent.task, client_splits(self._config), self._embedding_size)
             except DataError as error:
                 self._fail(sent.task, said(error))
                 continue
@@ -288,6 +312,42 @@ class FlowerBackend:
         for client, failure in list(self._failed.items()):
             if self._nodes.connected(client) and time.monotonic() - failure.when > PAUSE:
                 self._send(failure.task)
+
+    def _tested(self, theta: np.ndarray, confusion: bool = False) -> list[Tested]:
+        """What the connected clients, at least one of them, say of a model that they test on their own images."""
+        limit, classes = self._limits.time_limit, self._nodes.classes
+        request = Test(self._sent_config, classes, len(theta), confusion, limit)
+        content = messages.pack(request, {"theta": vectors.encode(theta)})
+        nodes = [node for client, node in sorted(self._nodes.node_of.items()) if self._nodes.connected(client)]
+        sent = self._grid.push_messages([Message(content, node, MessageType.EVALUATE, ttl=limit) for node in nodes])
+        waiting, until = dict(zip(sent, nodes)), time.monotonic() + limit
+        found: dict[int, Tested] = {}  # by node, so that the order is the same in every run
+        while waiting and time.monotonic() < until:
+            for reply in self._grid.pull_messages(list(waiting)):
+                node = waiting.pop(reply.metadata.reply_to_message_id)
+                try:
+                    found[node] = _tested(reply, len(classes) if confusion else 0)
+                except DataError as error:
+                    self._note(f"Test at node {node}: {said(error)}")
+            self._nodes.look()
+            waiting = {name: node for name, node in waiting.items() if node in self._nodes.online}
+            time.sleep(POLL)
+        if not found:
+            raise TrainingError("expected a client that tests the global model, as the server has no test images")
+        return [found[node] for node in nodes if node in found]
+
+
+def _tested(reply: Message, num_classes: int) -> Tested:
+    """What a client says of a model; counts [classes, classes] if there are classes, else a score."""
+    if reply.has_error():
+        raise DataError(reply.error.reason)
+    tested: Tested
+    tested, _ = messages.unpack(Tested, reply.content, messages.SMALL)
+    if not num_classes:
+        messages.check_score(tested)
+    elif [len(row) for row in tested.matrix] != [num_classes] * num_classes:
+        raise DataError(f"expected counts of {num_classes} classes")
+    return tested
 
 
 def _lacks(reply: Message) -> bool:

@@ -8,7 +8,7 @@ No `annotations` from the future here: types are read when the program runs.
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional, Union
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
@@ -36,6 +36,7 @@ class Request(NamedTuple):
     """A client's part of a round, without its vectors."""
 
     config: dict[str, Any]
+    classes: tuple[str, ...]
     round_num: Whole
     client: Whole
     task_step: Whole
@@ -83,7 +84,27 @@ class Hello(NamedTuple):
 class Question(NamedTuple):
     """What the server asks of a client that it does not know."""
 
-    task: str
+    config: dict[str, Any]
+    classes: tuple[str, ...]  # of the federation; none: those of the client
+
+
+class Test(NamedTuple):
+    """What the server asks where it has no test data: how the global model does on the client's."""
+
+    config: dict[str, Any]
+    classes: tuple[str, ...]
+    size: Whole  # of theta, the only vector
+    confusion: bool  # whether counts by class are asked for
+    seconds: Positive
+
+
+class Tested(NamedTuple):
+    """What the client says of it: a score; or counts [truth][predicted]."""
+
+    num_rows: tuple[Whole, ...]
+    losses: tuple[Number, ...]
+    hits: tuple[Whole, ...]
+    matrix: tuple[tuple[Whole, ...], ...]
 
 
 class Lacks(NamedTuple):
@@ -96,7 +117,7 @@ SMALL, LARGEST = 2**16, 2**33  # bytes of a message without vectors; of any
 _ABOUT, _VECTORS = "about", "vectors"
 
 
-def pack(about: Any, arrays: Mapping[str, bytes] = {}) -> RecordDict:  # noqa: B006
+def pack(about: Any, arrays: Mapping[str, bytes] = {}) -> RecordDict:
     """A message's content."""
     packed = {name: Array("uint8", (len(content),), _VECTOR, content) for name, content in arrays.items()}
     text = json.dumps(plain(about))
@@ -130,15 +151,19 @@ def num_bytes(content: RecordDict) -> int:
     return sum(len(text.encode()) for text in texts) + sum(map(len, arrays))
 
 
-def request(task: ClientTask, config: Mapping[str, Any], held: Optional[Params], seconds: float) -> RecordDict:
+def request(
+    task: ClientTask, config: Mapping[str, Any], classes: Sequence[str], held: Optional[Params], seconds: float
+) -> RecordDict:
     """What the server sends a client.
 
     Args:
+        classes: of the federation.
         held: what the client holds, if it holds anything.
     """
     params, helpers = task.broadcast.params, task.broadcast.helpers
     about = Request(
         dict(config),
+        tuple(classes),
         task.round_num,
         task.client,
         task.task_step,
@@ -198,7 +223,9 @@ def answer(result: ClientResult, task: ClientTask) -> RecordDict:
     return pack(about, arrays)
 
 
-def result_of(content: RecordDict, task: ClientTask, splits: Sequence[str], embedding_size: Optional[int]) -> ClientResult:
+def result_of(
+    content: RecordDict, task: ClientTask, splits: Sequence[str], embedding_size: Optional[int]
+) -> ClientResult:
     """The client's result; DataError says why it is none.
 
     Args:
@@ -221,13 +248,11 @@ def result_of(content: RecordDict, task: ClientTask, splits: Sequence[str], embe
         raise DataError(f"expected counts of examples that can be, received {about.num_examples} examples")
     key = client_model(task.client)
     scored = tuple(EvalResult(key, one.split, 0, 1, *one[1:]) for one in about.scored)
-    for one in scored:
-        if one.split not in splits or len({len(one.num_rows), len(one.losses), len(one.hits), 0}) != 2:
-            raise DataError(f"expected scores of {' and '.join(splits)}, by passes; received {one.split[:20]}")
-        if any(hits > rows or rows == 0 for hits, rows in zip(one.hits, one.num_rows)):
-            raise DataError("expected as many hits as images at most")
-    if len({one.split for one in scored}) != len(scored):
-        raise DataError("expected one score of each set")
+    for one in about.scored:
+        check_score(one)
+    received_splits = [one.split for one in scored]
+    if not set(received_splits) <= set(splits) or len(set(received_splits)) != len(scored):
+        raise DataError(f"expected one score of {' and '.join(splits)}, received {', '.join(received_splits)[:100]}")
     return ClientResult(
         task.client,
         sigma if "sigma" in arrays else None,
@@ -245,6 +270,14 @@ def result_of(content: RecordDict, task: ClientTask, splits: Sequence[str], embe
         scored,
         labeled_acc=about.labeled_acc,
     )
+
+
+def check_score(score: Union[Scored, Tested]) -> None:
+    """Raises DataError unless it is one."""
+    if len({len(score.num_rows), len(score.losses), len(score.hits), 0}) != 2:
+        raise DataError("expected the losses and hits of every pass")
+    if any(hits > rows or rows == 0 for hits, rows in zip(score.hits, score.num_rows)):
+        raise DataError("expected as many hits as images at most")
 
 
 def _vector(arrays: Mapping[str, bytes], name: str) -> bytes:

@@ -1,16 +1,29 @@
-"""A host's own data: a client's files of `gen_data`, or folders of images, which are packed into such files once."""
+"""A host's own data: a client's files of `gen_data`, or folders of images, which are packed into such files once.
+
+A folder of images has `labeled/CLASS/`, `unlabeled/`, `valid/CLASS/` and `test/CLASS/`, as far as the host has them.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Mapping
+import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from fedmatch_tf.base.atomic import replacing, write_text
 from fedmatch_tf.base.errors import DataError
-from fedmatch_tf.data import manifest
+from fedmatch_tf.config import Config
+from fedmatch_tf.data import files, manifest
 from fedmatch_tf.data.loader import Partitions, open_folder
+from fedmatch_tf.data.manifest import FileRecord, Manifest, SourceRecord
+from fedmatch_tf.data.readers import IMAGE_SUFFIXES
+from fedmatch_tf.data.sources import read_image_like, read_labelled
+from fedmatch_tf.runs.partition_folder import partition_spec
 
 
 class OwnData(NamedTuple):
@@ -23,14 +36,24 @@ class OwnData(NamedTuple):
     partitions: Partitions
 
 
-def open_own(node: Mapping[str, Any], task: str) -> OwnData:
-    """The data that the node's config names."""
+def open_own(node: Mapping[str, Any], config: Config, classes: Sequence[str]) -> OwnData:
+    """The data that the node's config names.
+
+    Args:
+        classes: of the federation; none: those that this host has.
+    """
+    client = node.get("client")
     if isinstance(node.get("partition"), str):
-        return _partition(Path(node["partition"]), node.get("client"), task)
-    raise DataError('node config: expected partition="FOLDER" or folder="FOLDER", received neither')
+        return _of_one_client(Path(node["partition"]), client, config.task, knows_truth=True)
+    if not isinstance(node.get("folder"), str) or not isinstance(client, int):
+        raise DataError('node config: expected partition="FOLDER", or folder="FOLDER" client=NUMBER')
+    if config.uses_true_labels or config.num_steps > 1:
+        raise DataError(f"folder: {config.model} on {config.task} needs more than images; expected a partition")
+    packed = _packed_once(Path(node["folder"]), client, config, classes)
+    return _of_one_client(packed, client, config.task, knows_truth=False)
 
 
-def _partition(folder: Path, client: Any, task: str) -> OwnData:
+def _of_one_client(folder: Path, client: Any, task: str, knows_truth: bool) -> OwnData:
     """One client's files, beside a manifest that may name those of others, too."""
     partitions = open_folder(folder, task)
     if partitions.files is None:
@@ -44,4 +67,74 @@ def _partition(folder: Path, client: Any, task: str) -> OwnData:
     own = {name: file for name, file in here.items() if file.client in (None, client)}
     size = sum(file.num_examples for file in own.values() if file.client is not None)
     names = manifest.read_manifest(folder).class_names
-    return OwnData(client, size, names, True, replace(partitions, files=own))
+    return OwnData(client, size, names, knows_truth, replace(partitions, files=own))
+
+
+def _packed_once(folder: Path, client: int, config: Config, classes: Sequence[str]) -> Path:
+    """The images as partition files in the user's cache; made again when a file has changed."""
+    if not folder.is_dir():
+        raise DataError(f"{folder}: expected a folder of images, found none")
+    about = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(folder.rglob("*"))]
+    key = hashlib.sha256(repr((client, config.task, config.image_size, tuple(classes), about)).encode()).hexdigest()
+    of_folder = hashlib.sha256(str(folder.absolute()).encode()).hexdigest()
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fedmatch" / of_folder[:16]
+    packed = cache / key[:16]
+    if not (packed / manifest.NAME).exists():
+        shutil.rmtree(cache, ignore_errors=True)
+        packed.mkdir(parents=True, mode=0o700)
+        pack(folder, packed, client, config, classes)
+    return packed
+
+
+def classes_in(folder: Path) -> tuple[str, ...]:
+    """The classes of a host's labelled images, by their folders' names."""
+    of_roles = (folder / role for role in ("labeled", "valid", "test"))
+    return tuple(sorted({path.name for role in of_roles if role.is_dir() for path in role.iterdir() if path.is_dir()}))
+
+
+def pack(folder: Path, to: Path, client: int | None, config: Config, classes: Sequence[str]) -> None:
+    """Writes a host's images as partition files; the manifest comes last.
+
+    Args:
+        client: whose they are; None: the server's.
+        classes: of the federation; none: those that are there.
+    """
+    names = tuple(classes) or classes_in(folder)
+    if len(names) < 2:
+        raise DataError(f"{folder}: expected images of two classes at least, found {', '.join(names) or 'none'}")
+    roles = {"labeled": client, "valid": None, "test": None}
+    if (config.scenario == "lc") == (client is None):
+        del roles["labeled"]  # others have the labels
+    sets = {
+        role: read_labelled(folder / role, config.dataset, config.image_size, names)
+        for role in roles
+        if (folder / role).is_dir()
+    }
+    if client is not None:
+        sets["unlabeled"] = _unlabelled(folder / "unlabeled", config)
+        if config.lr_signal == "client" and "valid" not in sets:
+            raise DataError(f"{folder}: expected images in valid/, as they decide on this client's learning rate")
+    if "labeled" in roles and "labeled" not in sets:
+        raise DataError(f"{folder}: expected images in labeled/, found none")
+    records = {}
+    for role, (x, y) in sets.items():
+        owner = client if role in ("labeled", "unlabeled") else None
+        name = files.file_name(config.dataset, role, owner)
+        content = files.encode(name, x, y, len(names))
+        with replacing(to / name) as file:
+            file.write(content)
+        counts = np.bincount(y, minlength=len(names)).tolist() if role != "unlabeled" else [0] * len(names)
+        digest = hashlib.sha256(content).hexdigest()
+        records[name] = FileRecord(role, owner, None, len(y), tuple(counts), digest)
+    shape = (config.image_size, config.image_size, 3)
+    source = SourceRecord("image folder", sum(record.num_examples for record in records.values()), "", None)
+    write_text(to / manifest.NAME, manifest.to_json(Manifest(partition_spec(config), source, names, shape, 0, records)))
+
+
+def _unlabelled(folder: Path, config: Config) -> tuple[np.ndarray, np.ndarray]:
+    """(images, a class for each, which nobody knows and nobody may look at: 0)."""
+    paths = sorted(path for path in folder.glob("*") if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
+    if not paths:
+        raise DataError(f"{folder}: expected images, found none")
+    x = np.stack([read_image_like(config.dataset, path, config.image_size) for path in paths])
+    return x, np.zeros(len(paths), np.int64)

@@ -1,4 +1,4 @@
-"""The server of a federation of real hosts: the package's rounds, checkpoint and records, with Flower's nodes as clients.
+"""The server of real hosts: the package's rounds, checkpoint and records, with Flower's nodes as clients.
 
 RunServer is federation/loop.py; the server's own epochs and scores run in this process. `flwr run` with the flags of a
 training starts a run, with `--resume RUN` it goes on where its last checkpoint is.
@@ -17,9 +17,12 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedmatch_flower.backend import FlowerBackend, Limits, Nodes
+from fedmatch_flower.own_data import classes_in, pack
+from fedmatch_tf.base.errors import DataError
 from fedmatch_tf.config import Config, ConfigError
 from fedmatch_tf.config.resume import with_absolute_paths
-from fedmatch_tf.data.manifest import fingerprint
+from fedmatch_tf.data import manifest
+from fedmatch_tf.data.datasets import DATASETS
 from fedmatch_tf.federation import server
 from fedmatch_tf.federation.tasks import CheckTask, InitTask
 from fedmatch_tf.parser import parse
@@ -54,15 +57,28 @@ def main(grid: Grid, context: Context) -> None:
         display = RoundDisplay(config, quiet=False, records=run.past if run else ())
         for note in notes:
             display.note(f"note: {note}")
+        own_images = DATASETS[config.dataset].given_by_source
+        nodes = Nodes(grid, config, classes_in(Path(str(config.source))) if own_images else (), display.note)
+        sizes = nodes.join(limits)
+        if own_images and not (config.partition_folder / manifest.NAME).exists():
+            config.partition_folder.mkdir(parents=True, exist_ok=True)
+            pack(Path(str(config.source)), config.partition_folder, None, config, nodes.classes)
+        here = _sets_here(config)
         variables = worker_variables(None, os.environ)
         inline = stack.enter_context(InlineBackend(partial(make_worker, config), variables))
-        nodes = Nodes(grid, config, display.note)
-        sizes = nodes.join(limits)
         run = _begin(stack, config, inline) if run is None else _go_on(run, inline)
-        num_classes = len(run.data.class_names)
-        backend = FlowerBackend(config, grid, nodes, limits, inline, run.store, display.note, num_classes)
+        backend = FlowerBackend(config, grid, nodes, limits, inline, run.store, display.note, "test" in here)
         training.train_rounds(run, backend, display, sizes=sizes)
         display.note(str(run.folder))
+
+
+def _sets_here(config: Config) -> set[str]:
+    """The kinds of sets that the server itself has."""
+    found = manifest.read_manifest(config.partition_folder).files
+    here = {file.role for name, file in found.items() if (config.partition_folder / name).exists()}
+    if "valid" not in here and (config.keep_best or config.lr_signal == "server"):
+        raise DataError(f"{config.partition_folder}: expected validation data, as --keep-best or --lr-signal asks")
+    return here
 
 
 def _between_hosts(config: Config) -> Config:
@@ -78,7 +94,7 @@ def _between_hosts(config: Config) -> Config:
 
 def _begin(stack: ExitStack, config: Config, inline: InlineBackend) -> Run:
     (start,) = inline.map([InitTask()])
-    state, partitions = server.initial_state(config, start.params), fingerprint(config.partition_folder)
+    state, partitions = server.initial_state(config, start.params), manifest.fingerprint(config.partition_folder)
     return stack.enter_context(folders.create(config, state, partitions, data_about(config), start.kernels))
 
 

@@ -57,7 +57,9 @@ def decode(name: str, content: bytes, size: int, *bases: np.ndarray) -> np.ndarr
         if len(content) != _HEAD.size + mask_bytes + 4 * count:
             raise DataError(f"{name}: expected {mask_bytes + 4 * count} bytes, received {len(content) - _HEAD.size}")
         vector = bases[number].copy()
-        vector[_places(name, content, size, count, how)] = np.frombuffer(content, "<f4", count, len(content) - 4 * count)
+        vector[_places(name, content, size, count, how)] = np.frombuffer(
+            content, "<f4", count, len(content) - 4 * count
+        )
     if not np.isfinite(vector).all():
         raise DataError(f"{name}: expected finite numbers, received NaN or infinity")
     return vector

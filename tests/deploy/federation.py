@@ -95,6 +95,19 @@ class Federation:
                 os.kill(each, signal.SIGKILL)
         process.wait()
 
+    def kill_server_app(self) -> None:
+        """The run's process alone; the SuperLink goes on."""
+        (found,) = [
+            process
+            for process in descendants(self._processes["link"].pid)
+            if b"flwr-serverapp" in Path(f"/proc/{process}/cmdline").read_bytes()
+        ]
+        os.kill(found, signal.SIGKILL)
+
+    def ended(self, name: str) -> bool:
+        """Whether the process is gone."""
+        return self._processes[name].poll() is not None
+
     def run(self, flags: str, **config: Any) -> None:
         """`flwr run` with these flags of a training."""
         given = " ".join(f"{name.replace('_', '-')}={value}" for name, value in config.items())

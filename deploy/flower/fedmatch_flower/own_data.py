@@ -22,7 +22,7 @@ from fedmatch_tf.data import files, manifest
 from fedmatch_tf.data.loader import Partitions, open_folder
 from fedmatch_tf.data.manifest import FileRecord, Manifest, SourceRecord
 from fedmatch_tf.data.readers import IMAGE_SUFFIXES
-from fedmatch_tf.data.sources import read_image_like, read_labelled
+from fedmatch_tf.data.sources import read_image_like
 from fedmatch_tf.runs.partition_folder import partition_spec
 
 
@@ -105,13 +105,10 @@ def pack(folder: Path, to: Path, client: int | None, config: Config, classes: Se
     roles = {"labeled": client, "valid": None, "test": None}
     if (config.scenario == "lc") == (client is None):
         del roles["labeled"]  # others have the labels
-    sets = {
-        role: read_labelled(folder / role, config.dataset, config.image_size, names)
-        for role in roles
-        if (folder / role).is_dir()
-    }
+    sets = {role: _labelled(folder / role, names, config) for role in roles if (folder / role).is_dir()}
     if client is not None:
-        sets["unlabeled"] = _unlabelled(folder / "unlabeled", config)
+        x = _images(folder / "unlabeled", config)
+        sets["unlabeled"] = x, np.zeros(len(x), np.int64)  # nobody knows their classes, and nobody looks at these
         if config.lr_signal == "client" and "valid" not in sets:
             raise DataError(f"{folder}: expected images in valid/, as they decide on this client's learning rate")
     if "labeled" in roles and "labeled" not in sets:
@@ -131,10 +128,22 @@ def pack(folder: Path, to: Path, client: int | None, config: Config, classes: Se
     write_text(to / manifest.NAME, manifest.to_json(Manifest(partition_spec(config), source, names, shape, 0, records)))
 
 
-def _unlabelled(folder: Path, config: Config) -> tuple[np.ndarray, np.ndarray]:
-    """(images, a class for each, which nobody knows and nobody may look at: 0)."""
+def _labelled(folder: Path, names: Sequence[str], config: Config) -> tuple[np.ndarray, np.ndarray]:
+    """(images, the numbers of their classes); some classes may have none."""
+    found = sorted(path for path in folder.iterdir() if path.is_dir())
+    unknown = [path.name for path in found if path.name not in names]
+    if unknown:
+        raise DataError(f"{folder}: expected folders of the classes {', '.join(names)}; found {unknown[0]}")
+    images = [_images(path, config) for path in found]
+    if not images:
+        raise DataError(f"{folder}: expected a sub-folder of images for each class, found none")
+    y = [np.full(len(x), names.index(path.name)) for path, x in zip(found, images)]
+    return np.concatenate(images), np.concatenate(y)
+
+
+def _images(folder: Path, config: Config) -> np.ndarray:
+    """uint8 [n, size, size, 3]."""
     paths = sorted(path for path in folder.glob("*") if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
     if not paths:
         raise DataError(f"{folder}: expected images, found none")
-    x = np.stack([read_image_like(config.dataset, path, config.image_size) for path in paths])
-    return x, np.zeros(len(paths), np.int64)
+    return np.stack([read_image_like(config.dataset, path, config.image_size) for path in paths])

@@ -232,7 +232,7 @@ def round_record(
         test_acc_sigma=_score(scores, GLOBAL_SIGMA, "test")[1],
         test_acc_psi=_score(scores, GLOBAL_PSI, "test")[1],
         labeled_acc=_labeled_acc([result.labeled_acc for result in results if result.labeled_acc is not None]),
-        hosts=Hosts(*map(_mean, zip(*on_wire)), left_out) if on_wire else None,
+        hosts=Hosts(_mean(one for one, _ in on_wire), _mean(two for _, two in on_wire), left_out) if on_wire else None,
         actors=Actors(clients, _actor(server_losses, scores, SERVER)),
     )
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +54,11 @@ def _config(folder: Path | None = None, **given: Any) -> Config:
 
 
 @pytest.fixture(autouse=True)
-def _fast(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stand-in instead of a network, and no waiting for what comes at once."""
     monkeypatch.setattr(client_app, "make_worker", lambda config, partitions: StandIn(config))
     for name, value in {"POLL": 0.0, "LOOK": -1.0, "PAUSE": 0.0}.items():
         monkeypatch.setattr(backend, name, value)
-    return
 
 
 class Trial:

@@ -77,7 +77,7 @@ class Hello(NamedTuple):
     client: Whole
     num_examples: Whole
     classes: tuple[str, ...]
-    image_shape: tuple[Whole, Whole, Whole]
+    image_shape: tuple[Whole, ...]
     holds: str  # digest of the parameters that it holds; empty: none
 
 
@@ -216,7 +216,7 @@ def answer(result: ClientResult, task: ClientTask) -> RecordDict:
     arrays = {}
     if result.sigma is not None:
         arrays["sigma"] = vectors.encode(result.sigma, received.sigma)
-    if result.psi is not None:
+    if result.psi is not None and received.psi is not None:
         arrays["psi"] = vectors.encode(result.psi, received.psi)
     if result.embedding is not None:
         arrays["embedding"] = vectors.encode(result.embedding)

@@ -19,7 +19,8 @@ _WHOLE, _PLACES, _BITMAP = range(3)
 
 def encode(new: np.ndarray, *bases: np.ndarray) -> bytes:
     """float32 [n] as bytes: the shortest of what there is to say from each of the vectors that the other side has."""
-    return min((_differences(new, base, number) for number, base in enumerate(bases)), key=len, default=_whole(new))
+    found = [_differences(new, base, number) for number, base in enumerate(bases)]
+    return min(found, key=len) if found else _whole(new)
 
 
 def _whole(new: np.ndarray) -> bytes:

@@ -22,9 +22,9 @@ trap clean_up EXIT
 trap 'exit 1' INT TERM
 
 on() {  # a command on a host
-    host=$1
+    at=$1
     shift
-    ip netns exec "fm-$host" "$@"
+    ip netns exec "fm-$at" "$@"
 }
 say() { echo "[$(date +%T)] $*"; }
 
@@ -62,7 +62,7 @@ on server flower-superlink --host 10.77.0.1 --port 8000 --ssl-ca-certfile keys/c
     --ssl-keyfile keys/server.key --enable-supernode-auth --disable-runtime-dependency-installation >link.log 2>&1 &
 printf '[superlink]\ndefault = "here"\n[superlink.here]\naddress = "10.77.0.1:8000"\nroot-certificates = "%s"\n' \
     "$folder/keys/ca.crt" >flower/config.toml
-until grep -q "Uvicorn running" link.log; do sleep 0.5; done
+until grep -qs "Uvicorn running" link.log; do sleep 0.5; done
 for host in one two; do
     on server flwr supernode register "keys/$host.pub" >>register.log 2>&1
     on "$host" flower-supernode --superlink 10.77.0.1:8000 --root-certificates keys/ca.crt \

@@ -18,6 +18,7 @@ class Node:
     """One host: its context, and what becomes of its answers to `train`."""
 
     def __init__(self, node: int, config: dict[str, Any]) -> None:
+        self.node = node
         self.context = Context(run_id=1, node_id=node, node_config=config, state=RecordDict(), run_config={})
         self.mangle: Mangle = lambda asked, answer: answer
         self.asked: list[Message] = []

@@ -20,9 +20,8 @@ sys.path.insert(0, str(ROOT / "deploy" / "flower"))
 
 from fedmatch_flower import backend, client_app
 from fedmatch_flower.backend import FlowerBackend, Limits, Nodes
-from flwr.app import Array, Error, Message, RecordDict
+from flwr.app import Array, Error, Message, MessageType, RecordDict
 
-from fedmatch_tf.base.atomic import write_text
 from fedmatch_tf.config import Config, make_config
 from fedmatch_tf.data import generator, sources
 from fedmatch_tf.federation import loop, server
@@ -218,13 +217,21 @@ def test_two_nodes_cannot_be_one_client(hosts: list[Path]) -> None:
     assert any("99 says that it is client 0" in note for note in trial.notes)
 
 
-def test_a_node_with_other_data_cannot_take_part(hosts: list[Path], tmp_path: Path) -> None:
-    trial = Trial(hosts)
-    write_text(tmp_path / "manifest.json", "{}")
-    trial.nodes[99] = Node(99, {"partition": str(tmp_path)})
-    trial.nodes[99].answer = lambda message: Message(Error(1, "damaged"), reply_to=message)  # type: ignore[method-assign]
-    trial.run()
-    assert "Node 99 can't take part: damaged" in trial.notes
+def test_a_node_that_cannot_take_part_is_told_of_and_asked_again(
+    hosts: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "AGAIN", 0.0)
+    trial, properly = Trial(hosts), Node.answer
+    trial.limits = Limits(1, 60, join_time=60)
+    failures = iter("12")
+
+    def answer(node: Node, message: Message) -> Message | None:
+        fails = message.metadata.message_type == MessageType.QUERY and node.node == 11 and next(failures, None)
+        return Message(Error(1, "damaged"), reply_to=message) if fails else properly(node, message)
+
+    monkeypatch.setattr(Node, "answer", answer)
+    np.testing.assert_array_equal(trial.run(), simulated(trial.config))
+    assert trial.notes.count("Node 11 can't take part: damaged") == 2
 
 
 def test_what_is_sent_is_what_is_counted_and_a_little_frame(hosts: list[Path]) -> None:

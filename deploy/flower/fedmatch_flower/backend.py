@@ -39,6 +39,7 @@ LOOK = 3.0  # seconds between two looks at who is connected
 REMIND = 30.0  # seconds between two remarks on who is waited for
 PAUSE = 10.0  # seconds before a task is sent again
 HELLO = 120.0  # seconds that a new node may take to say who it is
+AGAIN = 60.0  # seconds before a node that can't take part is asked again
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Nodes:
         self._grid, self._config, self._note = grid, config, note
         self.classes = tuple(classes)
         self._asked: dict[str, tuple[int, float]] = {}  # message -> node, and until when
-        self._refused: set[int] = set()
+        self._refused: dict[int, float] = {}  # node -> when it is asked again
         self._claims: dict[int, Hello] = {}  # node -> the client that it says it is, while another node is that
         self._told: set[int] = set()
         self._looked = 0.0
@@ -75,6 +76,7 @@ class Nodes:
         if time.monotonic() - self._looked > LOOK:
             self._looked = time.monotonic()
             self.online = set(self._grid.get_node_ids())
+            self._refused = {node: when for node, when in self._refused.items() if when > time.monotonic()}
             known = {*self.node_of.values(), *self._refused, *self._claims, *(node for node, _ in self._asked.values())}
             question = messages.pack(Question(sent_config(self._config), self.classes))
             asked = [Message(question, node, MessageType.QUERY, ttl=HELLO) for node in sorted(self.online - known)]
@@ -95,7 +97,7 @@ class Nodes:
             hello, _ = messages.unpack(Hello, reply.content, messages.SMALL)
             self._check(hello)
         except DataError as error:
-            self._refused.add(node)
+            self._refused[node] = time.monotonic() + AGAIN
             self._note(f"Node {node} can't take part: {said(error)}")
             return
         self._claims[node] = hello

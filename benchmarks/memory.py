@@ -6,6 +6,7 @@ helpers, store, sums, checkpoints), in a process of its own each time. Every cli
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 import sys
@@ -113,9 +114,14 @@ def main() -> None:
 
 
 def peak(*what: object) -> int:
-    """Of a process of its own."""
+    """Of a process of its own.
+
+    Made-up uploads go back to the system as soon as they are gone, like shared memory of workers: glibc would keep some
+    of them in pieces, more or less by chance.
+    """
     command = [sys.executable, "-m", "benchmarks.memory", *map(str, what)]
-    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
+    variables = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(2**20)}
+    return int(subprocess.run(command, check=True, capture_output=True, text=True, env=variables).stdout.split()[-1])
 
 
 if __name__ == "__main__":

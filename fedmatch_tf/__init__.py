@@ -14,7 +14,7 @@ import os
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from fedmatch_tf.base.version import VERSION as __version__
+from fedmatch_tf.base.program import VERSION as __version__
 
 if find_spec("tf_keras") is not None:  # the second base, where tf.keras would otherwise be Keras 3
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")

@@ -43,9 +43,11 @@ def runs(tasks: Iterable[str], models: Iterable[str], **settings: Any) -> tuple[
 SSL = ("fedavg-uda", "fedprox-uda", "fedavg-fixmatch", "fedprox-fixmatch")
 ALL = ("fedavg-sl", "fedprox-sl", *SSL, "fedmatch")
 BATCH = ("lc-biid-c10", "ls-biid-c10", "lc-bimb-c10", "ls-bimb-c10")
+OF_SEEDS = ("fedmatch", "fedavg-sl", "fedavg-uda", "fedavg-fixmatch", "fedavg-labels")
 C10, STREAMS = ("lc-biid-c10",), ("lc-simb-fmnist", "ls-simb-fmnist")
 COVID, OF_COVID = ("lc-biid-covid", "ls-biid-covid"), ("fedprox-uda", "fedprox-fixmatch", "fedmatch")
 ALEXNET: dict[str, Any] = {"arch": "alexnet"}
+BFLOAT16: dict[str, Any] = {"precision": "bfloat16"}
 # Baselines that start larger and move twice as far per step, as theta does where psi is a copy of sigma.
 # FedMatch's theta grows to twice sigma; a network that starts there learns nothing, as a few rounds show.
 LARGER: dict[str, Any] = {"psi_factor": 0.5, "lr": 2e-3}
@@ -107,22 +109,24 @@ _EXPERIMENTS = (
     ),
     Experiment(
         "results-alexnet",
-        "AlexNet, `lc-biid-c10`: the paper's seven models",
+        "AlexNet, `lc-biid-c10`: the paper's seven models, and labels alone",
         (
-            *runs(C10, ("fedmatch", *ALL[:-1]), **ALEXNET),
-            run("lc-biid-c10", seed=2, **ALEXNET),
-            run("lc-biid-c10", seed=3, **ALEXNET),
+            *runs(C10, ("fedmatch", *ALL[:-1], "fedavg-labels"), **ALEXNET),
+            *(run("lc-biid-c10", model, seed=seed, **ALEXNET) for seed in DEFAULT_SEEDS[1:] for model in OF_SEEDS),
         ),
         RESULTS,
     ),
     Experiment(
         "results-ablations",
-        "AlexNet, `lc-biid-c10`: FedMatch as the original's code has it, and without each of its two ideas",
+        "AlexNet, `lc-biid-c10`: FedMatch as the original's code has it, and without each of its ideas",
         (
             run("lc-biid-c10", **ALEXNET),
             run("lc-biid-c10", profile="official", **ALEXNET),
             run("lc-biid-c10", no_icc=True, **ALEXNET),
             run("lc-biid-c10", no_decomposition=True, **ALEXNET),
+            run("lc-biid-c10", no_icc=True, lambda_a=0.0, **ALEXNET),  # unlabelled images do nothing
+            run("lc-biid-c10", helper_interval=1, **ALEXNET),
+            run("lc-biid-c10", num_helpers=4, **ALEXNET),
         ),
         RESULTS,
     ),
@@ -132,12 +136,50 @@ _EXPERIMENTS = (
         (
             run("lc-biid-c10", **ALEXNET),
             run("lc-biid-c10", lambda_l2=0.0, **ALEXNET),  # psi stays a fifth of sigma
-            run("lc-biid-c10", "fedavg-sl", **ALEXNET),
-            run("lc-biid-c10", "fedavg-sl", **ALEXNET, **LARGER),
-            run("lc-biid-c10", "fedavg-fixmatch", **ALEXNET),
-            run("lc-biid-c10", "fedavg-fixmatch", **ALEXNET, **LARGER),
+            run("lc-biid-c10", lambda_l2=0.0, delta_thres=0.0, **ALEXNET),  # and no change is too small to be sent
+            *(run("lc-biid-c10", lr=lr, **ALEXNET) for lr in (5e-4, 2e-3)),
+            *(
+                run("lc-biid-c10", model, **ALEXNET, **more)
+                for model in ("fedavg-sl", "fedavg-fixmatch")
+                for more in ({}, LARGER, {"psi_factor": 0.5}, {"lr": 2e-3})
+            ),
+            run("lc-biid-c10", "fedavg-uda", **ALEXNET, **LARGER),
+            run("lc-biid-c10", "fedavg-labels", **ALEXNET, **LARGER),
             run("lc-biid-c10", "fedavg-sl", psi_factor=1.0, lr=2e-3, num_rounds=20, **ALEXNET),
         ),
+        RESULTS,
+    ),
+    Experiment(
+        "results-bfloat16",
+        "AlexNet, `lc-biid-c10`: `--precision bfloat16` beside float32",
+        tuple(
+            run("lc-biid-c10", seed=seed, precision=precision, **ALEXNET)
+            for precision in ("float32", "bfloat16")
+            for seed in DEFAULT_SEEDS
+        ),
+        RESULTS,
+    ),
+    Experiment(
+        "results-resnet9",
+        "ResNet-9, `lc-biid-c10`",
+        (
+            run("lc-biid-c10", profile="official"),
+            *runs(C10, ("fedavg-sl", "fedprox-uda", "fedprox-fixmatch", "fedavg-labels", "fedmatch"), **BFLOAT16),
+            run("lc-biid-c10", profile="official", seed=2, **BFLOAT16),
+        ),
+        RESULTS,
+    ),
+    Experiment(
+        "results-imbalanced",
+        "AlexNet, `lc-bimb-c10` and `ls-bimb-c10`",
+        runs(("lc-bimb-c10",), ("fedmatch", "fedavg-sl", "fedavg-uda", "fedavg-fixmatch"), **ALEXNET)
+        + runs(("ls-bimb-c10",), ("fedmatch", "fedavg-uda", "fedavg-fixmatch"), **ALEXNET),
+        RESULTS,
+    ),
+    Experiment(
+        "results-streaming",
+        "AlexNet, streaming Fashion-MNIST, both scenarios",
+        runs(STREAMS, ("fedmatch", "fedprox-fixmatch"), **ALEXNET),
         RESULTS,
     ),
     Experiment(
@@ -151,23 +193,25 @@ _EXPERIMENTS = (
         RESULTS,
     ),
     Experiment(
+        "results-labels-at-server-resnet9",
+        "ResNet-9, `ls-biid-c10`: does naive semi-supervision collapse?",
+        runs(("ls-biid-c10",), ("fedmatch", "fedavg-uda", "fedavg-fixmatch"), **BFLOAT16),
+        RESULTS,
+    ),
+    Experiment(
         "results-covid",
         "AlexNet, COVID-19 radiography, both scenarios",
         (
             *runs(COVID, OF_COVID[::-1], **ALEXNET),
             # With the paper's patience its rates fall before it has learned anything.
-            run("lc-biid-covid", lr_patience=20, **ALEXNET),
+            *(
+                run("lc-biid-covid", model, lr_patience=20, seed=seed, **ALEXNET)
+                for seed in DEFAULT_SEEDS
+                for model in OF_COVID[::-1]
+            ),
         ),
         RESULTS,
     ),
-    Experiment(
-        "results-streaming",
-        "AlexNet, streaming Fashion-MNIST, both scenarios",
-        runs(STREAMS, ("fedmatch", "fedprox-fixmatch"), **ALEXNET),
-        RESULTS,
-    ),
-    Experiment("results-imbalanced", "AlexNet, `lc-bimb-c10`", (run("lc-bimb-c10", **ALEXNET),), RESULTS),
-    Experiment("results-resnet9", "ResNet-9, `lc-biid-c10`", (run("lc-biid-c10", profile="official"),), RESULTS),
     *(
         Experiment(
             f"field-clients-{alpha}",

@@ -41,7 +41,7 @@ class Update(NamedTuple):
 
     client: int
     params: Params  # as both sides hold them
-    num_examples: int  # labelled and unlabelled, that the client holds
+    num_examples: int  # that it counts by: labelled and unlabelled, unless its learner says otherwise
 
 
 Train = Callable[[ServerState], ServerState]

@@ -30,12 +30,13 @@ class FedAvg(Algorithm):
         return Mean(planned=num_examples or len(sizes))
 
     def add(self, total: Any, update: Update) -> Any:
-        """The weighted mean with one client more."""
-        return total.add(update.params.sigma, float(update.num_examples) if self.by_examples else 1.0)
+        """The weighted mean with one client more, unless it does not count."""
+        weight = update.num_examples if self.by_examples else min(update.num_examples, 1)
+        return total.add(update.params.sigma, float(weight)) if weight else total
 
     def finish(self, state: ServerState, total: Any) -> ServerState:
-        """The mean is the next theta."""
-        return state._replace(params=state.params._replace(sigma=total.result()))
+        """The mean is the next theta; without a client that counts, the model stays as it is."""
+        return state if total.vector is None else state._replace(params=state.params._replace(sigma=total.result()))
 
     def keep(self, params: Params) -> None:
         """Nothing: a client gets everything anew."""

@@ -44,8 +44,8 @@ class SemiFL(FedAvg):
         return total._replace(mean=super().add(total.mean, update))
 
     def finish(self, state: ServerState, total: Any) -> ServerState:
-        """Without such clients, the model stays as it is."""
-        return super().finish(state, total.mean) if total.mean.weight else state
+        """The mean, if there is any."""
+        return super().finish(state, total.mean)
 
 
 ENTRY = AlgorithmEntry("semifl", SemiFL, learner="semifl", scenario="ls", place=3)

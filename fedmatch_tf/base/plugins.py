@@ -50,7 +50,7 @@ class LearnerEntry:
     defaults: Mapping[str, Any] = field(default_factory=dict)  # that differ from the profile's
     uses_true_labels: bool = False  # of the images that other learners see without labels
     depends_on_end: bool = True  # its loss may look at the share of all rounds that is done
-    passes: float = 1.5  # training passes per unlabelled image, for estimates of time
+    passes: float = 1.5  # training passes per unlabelled image, for estimates of time; 0: it looks at none
     place: int = LAST
 
 

@@ -1,10 +1,11 @@
-"""What the user types to call this program."""
+"""The version of this program, what the user types to call it, and how it speaks to him."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
+VERSION = "0.5.0"
 _GENERATOR = "python -m data.generator"
 # By the end of the path that Python was started with.
 _DOORS = {

@@ -155,17 +155,18 @@ class Config:
         rules.GLOBAL_MODEL,
         refuse=True,
     )
-    num_epochs_client: int = rounds("epochs of a client per round", 1, rules.POSITIVE)
+    num_epochs_client: int = rounds("epochs of a client per round", 1, rules.POSITIVE, rules.CLIENTS_STEP)
     num_epochs_server: int = rounds(
         "epochs of the server per round (ls)", 0, rules.NOT_NEGATIVE, rules.LABELED_SERVER, by={"ls": 1}
     )
     batch_size_client: int = rounds(
-        "labelled examples in a client's batch (ls: unlabelled)", 10, rules.POSITIVE, by={"ls": 100}
+        "labelled examples in a client's batch (ls: unlabelled)", 10, rules.POSITIVE, rules.CLIENTS_STEP, by={"ls": 100}
     )
     batch_size_unlabeled: int | None = rounds(
         "unlabelled examples in a batch; unset: the original's rule, all of them spread over an epoch's steps",
         None,
         rules.POSITIVE,
+        rules.UNLABELED,
     )
     batch_size_server: int = rounds(
         "examples in the server's batch (ls)", 0, rules.NOT_NEGATIVE, rules.LABELED_SERVER, by={"ls": 100}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from fedmatch_tf.base.errors import ConfigError, short
 from fedmatch_tf.base.plugins import is_own_network, networks, smallest_image
-from fedmatch_tf.config.models import algorithm_of
+from fedmatch_tf.config.models import algorithm_of, learner_of
 from fedmatch_tf.data.datasets import DATASETS
 from fedmatch_tf.data.dealing import KINDS
 
@@ -95,6 +95,10 @@ GLOBAL_MODEL = Condition(lambda config: config.has_global_model, "the clients sh
 ALL_SEE_LABELS = Condition(
     lambda config: config.has_global_model or config.uses_true_labels,
     "the clients share nothing, so those without labels would never learn from any",
+)
+UNLABELED = Condition(lambda config: learner_of(config.model).passes > 0, "nobody looks at unlabelled images")
+CLIENTS_STEP = Condition(
+    lambda config: LABELED_CLIENTS.holds(config) or UNLABELED.holds(config), "only the server has images to learn from"
 )
 DECOMPOSED = Condition(lambda config: config.decomposed, "parameters are one set, not sigma and psi")
 CONSISTENCY = Condition(lambda config: not config.no_icc, "--no-icc leaves helpers out")

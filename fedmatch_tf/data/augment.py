@@ -51,11 +51,7 @@ def identity(images: tf.Tensor, rows: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
 def rand_augment(equalize: str) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]:
     """A function (images uint8 [n, h, w, c], rows [k], seed int32 [2]) -> those rows augmented, uint8 [k, h, w, c].
 
-    What happens to a row depends on the seed and its place in the batch, not on which other rows are asked for.
-
-    Args:
-        equalize: `identity`, as in the original, or `real`.
-    """
+    What happens to a row depends on the seed and its place in the batch, not on which other rows are asked for."""
     operations = tuple({**OPERATIONS, "equalize": _equalize if equalize == "real" else _nothing}.values())
 
     def augment(images: tf.Tensor, rows: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:

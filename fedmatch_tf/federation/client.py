@@ -69,7 +69,7 @@ class Client:
             client=task.client,
             sigma=None if upload.params.sigma is received.sigma else upload.params.sigma,
             psi=upload.params.psi,
-            num_examples=(0 if data.labeled is None else len(data.labeled)) + len(data.unlabeled),
+            num_examples=self._learner.num_examples(data),
             embedding=self._evaluation.embed(upload.params.theta(), self._probe) if self._algorithm.embeds else None,
             s2c=task.broadcast.cost,
             c2s=upload.cost,

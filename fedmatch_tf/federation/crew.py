@@ -100,12 +100,7 @@ class _Agenda:
 
 
 class Crew:
-    """The workers of a backend.
-
-    Args:
-        sizes: examples of each client, as far as they are known.
-        on_client: called whenever a client has been trained.
-    """
+    """The workers of a backend; arguments as in `loop.run`."""
 
     def __init__(
         self,

@@ -102,7 +102,7 @@ class ClientResult(NamedTuple):
     client: int
     sigma: np.ndarray | None  # float32 [n]: the client's as both sides now hold it; None: as it was sent
     psi: np.ndarray | None  # the same; None: a plain network has none
-    num_examples: int  # labelled and unlabelled, that the client holds
+    num_examples: int  # that the client counts by
     s2c: Cost  # of the broadcast
     c2s: Cost  # of the upload
     plateau: Plateau  # the client's own, before this round's validation

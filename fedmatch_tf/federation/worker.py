@@ -42,11 +42,7 @@ CACHE_BYTES = 256 * 2**20  # of clients' images, in every worker
 
 
 class Worker:
-    """Runs any task of a run.
-
-    Args:
-        partitions: if they are not to be looked up on this disk.
-    """
+    """Runs any task of a run; partitions are looked up on this disk, unless they are given."""
 
     def __init__(self, config: Config, partitions: Partitions | None = None) -> None:
         self._config = config

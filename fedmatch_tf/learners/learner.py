@@ -11,6 +11,7 @@ from fedmatch_tf.networks.evaluate import scaled
 
 if TYPE_CHECKING:
     from fedmatch_tf.config import Config
+    from fedmatch_tf.data.loader import ClientData
 
 
 class Terms(NamedTuple):
@@ -43,6 +44,10 @@ class Learner:
     def batches(self, given: ClientRound) -> Minibatches:
         """The batches of a client's round: of all its examples."""
         return minibatches(self.config, given)
+
+    def num_examples(self, data: ClientData) -> int:
+        """What a client counts by in a mean that is weighted; 0: it does not count in any."""
+        return (0 if data.labeled is None else len(data.labeled)) + len(data.unlabeled)
 
     def client_steps(self, batch: Batch) -> Sequence[Callable[[], Terms]]:
         """The gradient steps to take on this batch, in order."""

@@ -51,10 +51,6 @@ def read_original(folder: Path) -> Original:
 
     A curve may say by `options` what it is of; if it doesn't, runs of any task and model are compared with it.
     """
-    if not folder.exists():
-        raise DataError(
-            f"--official: expected the original's log folder, or a file with a curve of it; found no {folder}"
-        )
     logs = [] if folder.is_file() else sorted(folder.glob("client-*.txt"))[:MAX_CLIENTS]
     clients = {}
     for path in logs:
@@ -83,15 +79,14 @@ def _series(scores: Mapping[str, Any], names: Sequence[str], where: Path) -> dic
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        if not path.is_file():
-            raise DataError(f"--official: expected the original's log folder with server.txt, found no file {path}")
         content = json.loads(untrusted.read_bytes(path, MAX_BYTES))
         json.dumps(content, ensure_ascii=False).encode()  # text that can be written again
     except DataError:
         raise
     except OSError as error:
         raise DataError(
-            f"--official: expected the original's log folder with server.txt; {path}: {error.strerror}"
+            f"--official: expected the original's log folder with server.txt, or a file with a curve of it; {path}: "
+            f"{error.strerror}"
         ) from error
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: expected JSON, as the original writes it: {str(error)[:200]}") from error

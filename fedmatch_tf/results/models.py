@@ -111,7 +111,7 @@ class Predictor:
 
     def __init__(self, found: Trained) -> None:
         precision = found.config.precision
-        check_precision(load_tensorflow(), precision)
+        check_precision(precision)
         model = plain(found, precision=precision)
         from fedmatch_tf.networks.evaluate import Evaluator
 

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 from fedmatch_tf.base.atomic import not_through_links, write_text
 from fedmatch_tf.base.errors import DataError
+from fedmatch_tf.base.program import VERSION
 from fedmatch_tf.base.typed import plain
-from fedmatch_tf.base.version import VERSION
 from fedmatch_tf.config import Config
 from fedmatch_tf.federation.records import RoundRecord, read_round
 

@@ -75,7 +75,7 @@ class ClientStore:
         return Params(vector[:num_sigma], vector[num_sigma:] if len(vector) > num_sigma else None)
 
     def put(self, client: int, params: Params | None) -> None:
-        """Begins to write a new version of the client's file; waits while there are several to be written."""
+        """Begins to write a new version of the client's file; waits while one of before is to be written."""
         path = self._folder / file_name(client, self._files[client]["version"] + 1)
         copied = None
         if self._in_memory and params is not None:
@@ -116,7 +116,7 @@ class ClientStore:
 
 
 Submit = Callable[..., "Future[Any]"]
-_AHEAD = 2  # files that may wait to be written
+_AHEAD = 1  # files that may wait to be written while the next one is put
 
 
 def _write(path: Path, params: Params | None) -> int:

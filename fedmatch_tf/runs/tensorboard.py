@@ -24,11 +24,7 @@ NAME = "events.out.tfevents.0000000000.fedmatch"
 
 
 class ScalarLog(Sink):
-    """The scalars of a run, one event per round.
-
-    Args:
-        embeddings: gives the clients' embeddings, for the projector. Of all clients, so not after every round.
-    """
+    """The scalars of a run, one event per round; and in the end all clients' embeddings, for the projector."""
 
     def __init__(self, folder: Path, records: Sequence[RoundRecord], embeddings: Callable[[], Embeddings]) -> None:
         """Writes the rounds so far anew, each with the time that it had."""

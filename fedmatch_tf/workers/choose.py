@@ -18,8 +18,7 @@ from fedmatch_tf.base.plugins import networks
 from fedmatch_tf.config import Config, ConfigError
 from fedmatch_tf.data.loader import Partitions
 from fedmatch_tf.federation.crew import Backend
-from fedmatch_tf.workers import own_code
-from fedmatch_tf.workers.environment import check_cpu_precision, check_gpus, list_gpus, prepare, worker_variables
+from fedmatch_tf.workers import environment, own_code
 from fedmatch_tf.workers.inline import InlineBackend
 from fedmatch_tf.workers.process import ProcessBackend
 
@@ -27,12 +26,8 @@ SPLITS_WELL = 0.3  # GFLOP for an image, in which two threads gain
 
 
 def make_worker(config: Config, partitions: Partitions | None = None) -> Any:
-    """A worker, in the process that calls this.
-
-    Args:
-        partitions: if they are not to be looked up on this disk.
-    """
-    prepare(config.threads_per_worker, config.gpu_memory, config.precision)
+    """A worker, in the process that calls this."""
+    environment.prepare(config.threads_per_worker, config.gpu_memory, config.precision)
     from fedmatch_tf.federation.worker import Worker
 
     return Worker(config, partitions)
@@ -93,10 +88,11 @@ def check_backend(config: Config) -> None:
     if config.backend == "process" or config.gpu is not None:  # processes are spawned
         own_code.check_script()
     if config.gpu is not None:
-        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-            check_gpus(config.gpu, pool.submit(list_gpus).result(), config.precision)
+        order = {"CUDA_DEVICE_ORDER": os.environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")}  # as workers have it
+        with environment.variables(order), ProcessPoolExecutor(1, get_context("spawn")) as pool:
+            environment.check_gpus(config.gpu, pool.submit(environment.list_gpus).result(), config.precision)
     elif not config.ray_address:  # each node of a cluster sees for itself
-        check_cpu_precision(config.precision)
+        environment.check_cpu_precision(config.precision)
 
 
 def open_backend(
@@ -105,8 +101,6 @@ def open_backend(
     """A context whose exit ends every worker.
 
     Args:
-        config: with its workers and threads decided.
-        note: is told of faults.
         worker: makes a worker; pickled if it goes to another process.
     """
     if config.backend == "ray":
@@ -114,7 +108,7 @@ def open_backend(
 
         return RayBackend(config, worker, note)
     gpus = config.gpu_of_workers or [None] * (config.workers or 1)
-    environments = [worker_variables(gpu, os.environ) for gpu in gpus]
+    environments = [environment.worker_variables(gpu, os.environ) for gpu in gpus]
     if config.backend == "inline":
         return InlineBackend(partial(worker, config), environments[0])
     return ProcessBackend(partial(worker, config), environments, config.task_timeout, config.task_tries, note)

@@ -70,18 +70,11 @@ def check_gpus(ids: Sequence[int], found: Sequence[Gpu], precision: str = "float
 
 def check_gpu_precision(gpu: Gpu, precision: str) -> None:
     """Raises ConfigError if the GPU is known not to compute in the precision."""
-    if precision == "bfloat16" and gpu.capability is not None and gpu.capability < _FIRST_WITH_BFLOAT16:
+    if precision == "bfloat16" and gpu.capability is not None and gpu.capability < (8, 0):
         raise ConfigError(
-            f"--precision: bfloat16 needs a GPU of compute capability {_dotted(_FIRST_WITH_BFLOAT16)} or higher; "
-            f"{gpu.name} has {_dotted(gpu.capability)}. Use --precision float16 or float32"
+            f"--precision: bfloat16 needs a GPU of compute capability 8.0 or higher; {gpu.name} has "
+            f"{'.'.join(map(str, gpu.capability))}. Use --precision float16 or float32"
         )
-
-
-_FIRST_WITH_BFLOAT16 = (8, 0)
-
-
-def _dotted(capability: tuple[int, int]) -> str:
-    return ".".join(map(str, capability))
 
 
 def check_cpu_precision(precision: str, cpuinfo: Path = Path("/proc/cpuinfo")) -> None:
@@ -114,12 +107,8 @@ _BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}  # the last one on ARM
 
 
 def list_gpus() -> list[Gpu]:
-    """The GPUs that TensorFlow finds. Loads TensorFlow, so it is called in a process of its own."""
-    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    return _visible_gpus(load_tensorflow())
-
-
-def _visible_gpus(tf: Any) -> list[Gpu]:
+    """The GPUs that TensorFlow, which this loads, finds."""
+    tf = load_tensorflow()
     gpus = tf.config.list_physical_devices("GPU")
     details = [tf.config.experimental.get_device_details(gpu) for gpu in gpus]
     return [
@@ -139,7 +128,7 @@ def prepare(threads: int | None = None, gpu_memory: int | None = None, precision
     tf = load_tensorflow()
     check_keras(tf)
     if threads is not None:
-        _use_threads(threads)
+        _use_threads(tf, threads)
     gpus = tf.config.list_physical_devices("GPU")
     given = os.environ.get("CUDA_VISIBLE_DEVICES", "-1")
     if given not in ("", "-1") and not gpus:
@@ -147,16 +136,16 @@ def prepare(threads: int | None = None, gpu_memory: int | None = None, precision
             f"expected GPU {given} of {platform.node()}, which was given to this worker, but TensorFlow finds no GPU "
             f"there. See docs/INSTALL.md for the GPU libraries; a Ray node without them is started with --num-gpus 0"
         )
-    check_precision(tf, precision)
+    check_precision(precision)
     if gpu_memory is None:
         grow_memory()
     else:
         limit_memory(tf.config, gpu_memory)
 
 
-def check_precision(tf: Any, precision: str) -> None:
+def check_precision(precision: str) -> None:
     """Raises ConfigError if what TensorFlow computes on in this process lacks the precision."""
-    gpus = _visible_gpus(tf)
+    gpus = list_gpus()
     for gpu in gpus:
         check_gpu_precision(gpu, precision)
     if not gpus:
@@ -175,11 +164,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 
 
 def check_keras(tf: Any) -> None:
-    """Raises ConfigError unless tf.keras is Keras 2, which our layers are written for.
-
-    Args:
-        tf: TensorFlow.
-    """
+    """Raises ConfigError unless tf.keras is Keras 2, which our layers are written for."""
     found = getattr(tf.keras, "__version__", "2")  # Keras 2 has none there
     if not found.startswith("2"):
         raise ConfigError(
@@ -189,9 +174,7 @@ def check_keras(tf: Any) -> None:
         )
 
 
-def _use_threads(threads: int) -> None:
-    import tensorflow as tf
-
+def _use_threads(tf: Any, threads: int) -> None:
     try:
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(1)
@@ -204,15 +187,13 @@ def _use_threads(threads: int) -> None:
         ) from error
 
 
-def limit_memory(config: Any, megabytes: int) -> None:
-    """No GPU gives this process more memory; raises ConfigError if it has begun to use them.
-
-    Args:
-        config: `tf.config`.
-    """
-    for gpu in config.list_physical_devices("GPU"):
+def limit_memory(tf_config: Any, megabytes: int) -> None:
+    """No GPU gives this process more memory; raises ConfigError if it has begun to use them."""
+    for gpu in tf_config.list_physical_devices("GPU"):
         try:
-            config.set_logical_device_configuration(gpu, [config.LogicalDeviceConfiguration(memory_limit=megabytes)])
+            tf_config.set_logical_device_configuration(
+                gpu, [tf_config.LogicalDeviceConfiguration(memory_limit=megabytes)]
+            )
         except RuntimeError as error:
             raise ConfigError(
                 f"--gpu-memory: expected to set {megabytes} MB before TensorFlow uses {gpu.name}, which it does "

@@ -48,8 +48,6 @@ class ProcessBackend(Pool[_Slot]):
         make_worker: makes a worker, an object with `run(task)`, in its process; it is pickled to get there.
         environments: variables to set in each process before anything else is loaded there.
         timeout: seconds that a task, or a worker's start, may take.
-        tries: how often a task is tried.
-        note: is told of every fault.
     """
 
     def __init__(

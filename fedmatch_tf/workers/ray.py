@@ -56,9 +56,7 @@ class RayBackend(Pool["_Slot"]):
     """Actors with workers in them, as many as the config says.
 
     Args:
-        config: with its workers and threads decided.
         worker: makes a worker from a config, in the actor's process; given the partitions if those are shipped.
-        note: is told of every fault.
     """
 
     def __init__(self, config: Config, worker: MakeWorker, note: Callable[[str], None]) -> None:

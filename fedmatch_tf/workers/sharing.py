@@ -43,12 +43,7 @@ def split(record: Any) -> tuple[bytes, list[pickle.PickleBuffer]]:
 
 
 class Recent:
-    """What was made of arrays that go to several receivers in a row, so that it is made once.
-
-    Args:
-        make: of an array's buffer.
-        drop: lets go of what was made.
-    """
+    """What was made of arrays that go to several receivers in a row, so that it is made once."""
 
     def __init__(
         self, make: Callable[[pickle.PickleBuffer], Any], drop: Callable[[Any], None] = lambda made: None
@@ -81,11 +76,7 @@ _RECENT = 8  # arrays: sigma and psi of the global model, and a few helpers
 
 
 class _Memory:
-    """Shared memory of the sender: a page of marks, then the content.
-
-    Args:
-        size: bytes of content that there is room for.
-    """
+    """Shared memory of the sender: a page of marks, then room for so many bytes of content."""
 
     def __init__(self, size: int) -> None:
         self.size, self.descriptor = size, _new_descriptor(_MARKS + size)

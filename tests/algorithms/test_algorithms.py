@@ -62,6 +62,17 @@ def test_what_becomes_of_the_uploads(task: str, model: str, sigma: list[float], 
     assert start.embeddings == {}
 
 
+@pytest.mark.parametrize(("model", "sigma"), [("fedavg-labels", [2.5, 5]), ("fedprox-labels", [2, 4])])
+def test_a_client_without_examples_to_learn_from_counts_in_no_mean(model: str, sigma: list[float]) -> None:
+    config = make_config("lc-biid-c10", model=model)
+    start = server.initial_state(config, Params(vector(9, 9)))
+    idle = [Update(client, Params(vector(9, 9)), 0) for client in (1, 5, 9)]
+    trained = [Update(4, Params(vector(1, 2)), 10), Update(7, Params(vector(3, 6)), 30)]
+    for updates in ([*idle, *trained], [trained[0], *idle, trained[1]]):
+        assert folded(config, start, updates).params.sigma.tolist() == sigma
+    assert folded(config, start, idle).params.sigma.tolist() == [9, 9]
+
+
 def test_without_decomposition_the_one_set_of_parameters_is_averaged_in_labels_at_server_too() -> None:
     config = make_config("ls-biid-c10", no_decomposition=True)
     start = server.initial_state(config, Params(vector(9, 9)))

@@ -99,8 +99,16 @@ def test_every_model_trains_on_every_kind_of_task(model: str, scenario: str, kin
             assert line["c2s"]["bytes"] == line["s2c"]["bytes"] > 1e6
         if model.endswith("-uda"):
             assert line["confident"] == 1.0
-        if model.endswith("-sl"):
+        if model.endswith(("-sl", "-labels")):
             assert (line["confident"], line["pseudo_label_acc"]) == (0.0, None)
+
+
+def test_with_labels_at_the_server_labels_alone_are_the_server_alone(shell: Shell) -> None:
+    first, second = shell.train("ls-biid-own", "fedavg-labels", "--labels-per-class=10", "--eval-clients=always")
+    for line in (first, second):
+        assert line["local_test_acc"] == line["test_acc"], "clients send back what they received"
+        assert line["train_loss"]["supervised"] == pytest.approx(line["train_loss"]["total"])
+    assert first["norms"] != second["norms"], "the server learns"
 
 
 @pytest.mark.parametrize("scenario", ["lc", "ls"])
@@ -164,6 +172,8 @@ def test_labelled_accuracy_is_recorded_for_baselines_alike(model: str, scenario:
             {"no_decomposition": True, "ablate_eval": True},
             "--ablate-eval: .* parameters are one set",
         ),
+        ("ls-biid-c10", {"model": "local-labels"}, "clients would never learn from labels"),
+        ("lc-biid-c10", {"labeled_clients": 5, "model": "local-labels"}, "those without labels would never learn"),
         ("lc-biid-c10", {"model": "local-sl", "eval_clients": "valid"}, "no model is global"),
         ("lc-biid-c10", {"model": "local-sl", "lr_signal": "server"}, "no model is global"),
     ],

@@ -199,7 +199,7 @@ def test_bad_settings_are_refused_with_rule_and_value(given: dict[str, Any], mes
 
 
 def test_every_model_is_an_algorithm_and_a_learner() -> None:
-    learners = ("sl", "uda", "fixmatch", "gpl")
+    learners = ("sl", "labels", "uda", "fixmatch", "gpl")
     baselines = [f"{algorithm}-{learner}" for algorithm in ("fedavg", "fedprox", "local") for learner in learners]
     assert sorted(MODELS) == sorted(["fedmatch", "semifl", *baselines])
     config = make_config("lc-biid-c10", model="fedprox-uda")

@@ -106,6 +106,28 @@ def test_supervised_learning_in_labels_at_server_uses_the_clients_true_labels() 
     assert_step(bench, step, supervised=cross_entropy(bench, 10, X[UNLABELED], Y[UNLABELED]))
 
 
+def test_labels_alone_take_no_unlabelled_image_into_a_step_or_a_figure() -> None:
+    def predict(x: np.ndarray) -> np.ndarray:
+        raise AssertionError("expected no pass over unlabelled images")
+
+    bench = Bench("fedavg-labels", batch_size_client=4, num_epochs_client=3)
+    made = bench.learner.batches(client_round(predict))
+    assert (made.num_batches, made.num_unlabeled) == (6, 0)
+    batches = list(made.batches)
+    assert [batch.x_unlabeled for batch in batches] == [None] * 6
+    np.testing.assert_array_equal(
+        np.concatenate([batch.x_labeled for batch in batches]), np.tile(X[LABELED], (3, 1, 1, 1))
+    )
+    (step,) = (take() for take in bench.learner.client_steps(batches[1]._replace(lr=np.float32(LR))))
+    assert step.kept is None
+    assert_step(bench, step, supervised=cross_entropy(bench, 10, X[4:8], Y[4:8]))
+    assert bench.learner.num_examples(client_round(predict).data) == 8
+    unlabeled = client_round(predict, labeled=False)
+    nothing = bench.learner.batches(unlabeled)
+    assert (nothing.num_batches, nothing.num_unlabeled, list(nothing.batches)) == (0, 0, [])
+    assert bench.learner.num_examples(unlabeled.data) == 0
+
+
 def uda_unlabeled(bench: Bench) -> tf.Tensor:
     weak, strong = bench.probs(X[UNLABELED]).numpy(), bench.probs(X[UNLABELED][:, ::-1])
     return tf.reduce_mean(tf.reduce_sum(weak * tf.math.log(weak / strong), axis=-1))

@@ -13,7 +13,7 @@ from fedmatch_tf.results import results
 
 
 def line(number: int, accuracy: float, **more: Any) -> dict[str, Any]:
-    """As runs of version 0.8 have it: without losses, norms and what else came later."""
+    """As the first records that ship have it: without losses, norms and what else came later."""
     cost = {"sum": 1.5, "sigma": 1.0, "psi": 0.25, "helpers": 0.25, "bytes": 2e6}
     return {
         "round": number,

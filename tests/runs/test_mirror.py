@@ -22,7 +22,8 @@ from tests.results.made_up_runs import record
 
 with Mirror(make_config("lc-biid-c10", wandb="mine", lr=0.25), Path(sys.argv[1]), print) as mirror:
     mirror.on_round(record(0, 0.5))
-    mirror.on_round(record(1, 0.75))
+    norms = {"sigma": 2.0, "psi": 1.0, "cosine": 0.5}
+    mirror.on_round(record(1, 0.75, train_loss={"total": 3.0, "l1": 1.0}, norms=norms))
 """
 
 
@@ -42,7 +43,7 @@ def test_scalars_and_settings_are_written_offline(tmp_path: Path) -> None:
     assert (result.returncode, result.stdout) == (0, ""), result.stderr
     (written,) = (tmp_path / "wandb").glob("offline-run-*/*.wandb")
     content = written.read_bytes()
-    for text in (b"accuracy/global", b"0.75", b"lambda_l1", b"0.25", b"mine"):
+    for text in (b"accuracy/global", b"0.75", b"lambda_l1", b"0.25", b"mine", b"train_loss/l1", b"norms/cosine"):
         assert text in content
 
 

@@ -130,7 +130,13 @@ def test_seeds_of_runs_that_ship_are_fixed(tmp_path: Path) -> None:
 
 def test_runs_of_one_model_are_told_apart() -> None:
     names = [", ".join(run_words(config)) for config in configs("results-ablations", (1,), {})]
-    assert names == ["fedmatch", "fedmatch, profile official", "fedmatch, no-icc", "fedmatch, no-decomposition"]
+    first = ["fedmatch", "fedmatch, profile official", "fedmatch, no-icc", "fedmatch, no-decomposition"]
+    assert names == [
+        *first,
+        "fedmatch, lambda-a 0.0, no-icc",
+        "fedmatch, helper-interval 1",
+        "fedmatch, num-helpers 4",
+    ]
 
 
 def test_the_list_and_its_refusals(tmp_path: Path, commands: CommandServer) -> None:
@@ -245,9 +251,7 @@ def test_an_experiment_is_one_entry_and_its_page_follows(tmp_path: Path) -> None
     assert line.endswith("  # done")
     assert do("--experiment=mine").splitlines() == [str(tmp_path / "docs" / "RESULTS.md")]
     section = (tmp_path / "docs" / "RESULTS.md").read_text().split("## a question of my own\n")[1]
-    assert "| lc-biid-digits | fedmatch, num-rounds 3 | 1 | 37.50 |" in section.replace(
-        "fedmatch |", "fedmatch, num-rounds 3 |"
-    )
+    assert "| lc-biid-digits | fedmatch, num-rounds 3 | 1 | 37.50 |" in section
     assert (tmp_path / "docs" / "figures" / "mine.png").stat().st_size > 5000
 
 

@@ -130,14 +130,14 @@ def running_rounds(stack: ExitStack, config: Any, sizes: Mapping[int, int] | Non
     from fedmatch_tf.federation import loop, server
     from fedmatch_tf.federation.tasks import InitTask
     from fedmatch_tf.runs import folders
-    from fedmatch_tf.runs.partition_folder import data_about
+    from fedmatch_tf.runs.partition_folder import check_complete, data_about
     from fedmatch_tf.workers.choose import decide, open_backend
 
     config = decide(config)
     backend = stack.enter_context(open_backend(config, print))
     (first,) = backend.map([InitTask()])
     start = server.initial_state(config, first.params)
-    run = stack.enter_context(folders.create(config, start, "", data_about(config)))
+    run = stack.enter_context(folders.create(config, start, "", data_about(check_complete(config))))
     for record, state in loop.run(config, start, backend, run.store, sizes or {}):
         run.add(record, state)
         yield

@@ -30,7 +30,7 @@ from fedmatch_tf.federation import loop, server
 from fedmatch_tf.federation.tasks import InitTask
 from fedmatch_tf.networks.params import Mean, Params
 from fedmatch_tf.runs import checkpoint, folders, store
-from fedmatch_tf.runs.partition_folder import data_about
+from fedmatch_tf.runs.partition_folder import check_complete, data_about
 from fedmatch_tf.workers import sharing
 from fedmatch_tf.workers.choose import decide, make_worker, open_backend
 from fedmatch_tf.workers.environment import keep_memory
@@ -151,7 +151,7 @@ def main() -> None:
         backend = stack.enter_context(open_backend(config, print, partial(make_measured, folder=str(counts))))
         (first,) = backend.map([InitTask()])
         start = server.initial_state(config, first.params)
-        run = stack.enter_context(folders.create(config, start, "", data_about(config)))
+        run = stack.enter_context(folders.create(config, start, "", data_about(check_complete(config))))
         (parts, beside) = measure_server(time.thread_time)  # it shares the cores with the workers
         ours, theirs, peaks = [], Counter[Any](), []
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.measure import arguments, c10_source, in_turn, machine, median, ratio, running_rounds
 from fedmatch_tf.config import make_config
 from fedmatch_tf.runs.display import progress_for
-from fedmatch_tf.runs.partition_folder import client_sizes, ensure_partitions
+from fedmatch_tf.runs.partition_folder import check_complete, client_sizes, ensure_partitions
 
 
 def main() -> None:
@@ -31,7 +31,7 @@ def main() -> None:
             output_path=name,
         )
         ensure_partitions(config, progress_for(True))
-        sizes = client_sizes(config)
+        sizes = client_sizes(check_complete(config))
         most, least = max(sizes.values()), min(sizes.values())
         print(f"\n{given.task}, AlexNet, Dirichlet {given.alpha:g}, clients of {least} to {most} examples. {machine()}")
         running = {

@@ -22,7 +22,7 @@ else:  # the first base: tf.keras is Keras 2, and with this variable it could no
     os.environ.pop("TF_USE_LEGACY_KERAS", None)
 
 if TYPE_CHECKING:
-    from fedmatch_tf.api import TrainingResult, load_model, load_run, resume, train
+    from fedmatch_tf.api import SweepResult, TrainingResult, load_model, load_run, resume, sweep, train
     from fedmatch_tf.base.errors import DataError
     from fedmatch_tf.config import ConfigError, make_config
     from fedmatch_tf.federation.tasks import TrainingError
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ConfigError",
     "DataError",
+    "SweepResult",
     "TrainingError",
     "TrainingResult",
     "__version__",
@@ -37,6 +38,7 @@ __all__ = [
     "load_run",
     "make_config",
     "resume",
+    "sweep",
     "train",
 ]
 

@@ -9,13 +9,14 @@ a run survives as warnings.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Union
 
 from fedmatch_tf.base import signals
-from fedmatch_tf.base.errors import DataError
-from fedmatch_tf.config import Config, ConfigError, make_config
+from fedmatch_tf.base.errors import DataError, short
+from fedmatch_tf.config import Config, ConfigError, combinations, make_config
 from fedmatch_tf.federation.tasks import TrainingError as TrainingError
 from fedmatch_tf.results import outcome, results
 from fedmatch_tf.results.report_tables import flat
@@ -98,6 +99,42 @@ def train(
         return load_run(training.train(config, watch))
 
 
+@dataclass(frozen=True)
+class SweepResult:
+    """What a sweep did."""
+
+    runs: list[TrainingResult]
+    report: Path | None  # its folder; None if all runs have the same settings
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.runs))
+
+
+def sweep(
+    task: str,
+    grid: Mapping[str, Sequence[Any]],
+    *,
+    seeds: int | Sequence[int] = 3,
+    jobs: int = 1,
+    progress: Shown = False,
+    **settings: Any,
+) -> SweepResult:
+    """A run for every combination of the grid's values, with every seed; what is done already is not done again.
+
+    Args:
+        grid: the values of each setting that differs, such as {"lr": [1e-3, 2e-3]}.
+        seeds: how many, from 1 on, or which.
+        jobs: so many runs beside each other, if memory allows.
+    """
+    from fedmatch_tf.results.sweep import sweep_all
+
+    runs = combinations(grid, seeds, {"task": task, **settings})
+    watch = _watch(progress, None)
+    with signals.restored():
+        swept = sweep_all(runs, settings, watch, jobs=jobs)
+    return SweepResult([load_run(folder) for folder in swept.folders], swept.report)
+
+
 def resume(
     run: RunLike, *, progress: Shown = False, on_round: OnRound | None = None, **settings: Any
 ) -> TrainingResult:
@@ -147,7 +184,11 @@ def load_model(
 
 
 def _folder(run: RunLike) -> Path:
-    return run.folder if isinstance(run, TrainingResult) else Path(run)
+    if isinstance(run, TrainingResult):
+        return run.folder
+    if not isinstance(run, (str, Path)) or "\0" in str(run):
+        raise ConfigError(f"run: expected the folder of a run, as a path, or a result; received {short(run)}")
+    return Path(run)
 
 
 def _watch(progress: Shown, on_round: OnRound | None) -> Watch:

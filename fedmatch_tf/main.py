@@ -110,25 +110,28 @@ def _failure(error: Exception) -> int:
     return FAILED
 
 
-def train(
-    config: Config,
-    given: Mapping[str, Any],
-    study: Study | None = None,
-    quiet: bool = False,
-    seeds: Sequence[int] = (),
-) -> None:
-    """Trains one run, or one per seed; prints results, and the folders last."""
+def train(config: Config, study: Study | None = None, quiet: bool = False) -> None:
+    """Trains one run; prints its result, and its folder last."""
     import fedmatch_tf
     from fedmatch_tf.workers.environment import keep_memory
 
-    if seeds:
-        from fedmatch_tf.results.sweep import sweep_seeds
-
-        folders, text = sweep_seeds(config, seeds, given, quiet, _progress(quiet), _references(study))
-        print(text, *map(_from_here, folders), sep="\n")
-        return
     keep_memory()  # this process is ours; one that imports us may have its own ideas
     _show(fedmatch_tf.train(config, progress="notes" if quiet else True), study)
+
+
+def sweep(
+    runs: Sequence[Config],
+    given: Mapping[str, Any],
+    study: Study | None = None,
+    quiet: bool = False,
+    jobs: int = 1,
+) -> None:
+    """Does those of several runs that are not done; prints results, then folders, and the report's last."""
+    from fedmatch_tf.results.sweep import sweep_all
+    from fedmatch_tf.runs.training import Watch
+
+    swept = sweep_all(runs, given, Watch(quiet, _progress(quiet)), _references(study), jobs)
+    print(swept.text, *map(_from_here, swept.folders), *([swept.report] if swept.report else []), sep="\n")
 
 
 def resume(run: str, given: Mapping[str, Any], study: Study | None = None, quiet: bool = False) -> None:
@@ -167,19 +170,21 @@ def gen_data(config: Config, force: bool = False, quiet: bool = False) -> None:
     """Makes the task's partitions, or verifies them if they are there; prints what they hold and their folder."""
     from fedmatch_tf.base.program import say
     from fedmatch_tf.data.generator import generate
-    from fedmatch_tf.data.manifest import describe
+    from fedmatch_tf.data.manifest import describe, note_on_skipped
     from fedmatch_tf.data.sources import load_source
     from fedmatch_tf.runs.partition_folder import partition_spec
 
     progress = _progress(quiet)
     try:
-        source = load_source(config.dataset, config.source, config.image_size, progress)
+        source = load_source(config.dataset, config.source, config.image_size, progress, config.skip_broken)
         if source.official is False:
             say("note", f"this is not the published {config.dataset} (its checksum differs)")
         generated = generate(partition_spec(config), source, Path(config.dataset_path), force, progress)
     except KeyboardInterrupt:
         print("\nNothing was changed; the same command begins anew.", file=sys.stderr)
         raise
+    if skipped := note_on_skipped(generated.manifest.source.skipped or ()):
+        say("note", skipped)
     if not quiet:
         print(describe(generated.manifest))
         print("written" if generated.written else "unchanged: every file is as its manifest says")
@@ -194,6 +199,7 @@ def reproduce(
     list: bool = False,
     dry_run: bool = False,
     quiet: bool = False,
+    jobs: int = 1,
 ) -> None:
     """Lists experiments, prints their commands, or runs one and reports on it."""
     from fedmatch_tf.config import ConfigError
@@ -204,7 +210,7 @@ def reproduce(
             "python main.py --work-type reproduce --list"
         )
     progress = _progress(quiet)
-    study.reproduce(experiment, seeds, given, listing=list, dry_run=dry_run, quiet=quiet, progress=progress)
+    study.reproduce(experiment, seeds, given, listing=list, dry_run=dry_run, quiet=quiet, progress=progress, jobs=jobs)
 
 
 def report(runs: Sequence[str], study: Study | None = None, output_path: str = OUTPUTS, quiet: bool = False) -> None:
@@ -264,9 +270,9 @@ def export(run: str, to: str, quiet: bool = False) -> None:
 # The work of each Command, by its name.
 WORK: dict[str, Callable[..., None]] = {
     function.__name__: function
-    for function in (train, resume, gen_data, reproduce, report, compare, evaluate, predict, export)
+    for function in (train, sweep, resume, gen_data, reproduce, report, compare, evaluate, predict, export)
 }
-WITH_STUDY = ("train", "resume", "reproduce", "report")  # that set a run beside what papers report
+WITH_STUDY = ("train", "sweep", "resume", "reproduce", "report")  # that set a run beside what papers report
 
 
 def command() -> int:

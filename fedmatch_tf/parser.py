@@ -17,6 +17,7 @@ from fedmatch_tf.config import (
     Config,
     ConfigError,
     Setting,
+    combinations,
     depends_on,
     flag,
     from_text,
@@ -25,6 +26,7 @@ from fedmatch_tf.config import (
     settings,
     without_effect,
 )
+from fedmatch_tf.config.defaults import MOST_SEEDS
 
 
 class Command(NamedTuple):
@@ -48,7 +50,7 @@ _EVERY = dict.fromkeys(settings(), "")
 _OUTPUT = {"output_path": ""}
 _PRECISION = {"precision": "what convolutions and dense layers compute in; unset: as in the run"}
 WORK = {
-    "train": Work("trains a model", ("resume", "seeds", "quiet"), ("task",), _EVERY),
+    "train": Work("trains a model", ("resume", "seeds", "sweep", "jobs", "quiet"), ("task",), _EVERY),
     "gen_data": Work(
         "makes a task's partitions",
         ("force", "quiet"),
@@ -58,7 +60,7 @@ WORK = {
     ),
     "reproduce": Work(
         "does the runs of a table or figure of the paper",
-        ("experiment", "seeds", "list", "dry_run", "quiet"),
+        ("experiment", "seeds", "jobs", "list", "dry_run", "quiet"),
         settings={name: "" for name in _EVERY if name not in ("task", "model", "seed")},  # an experiment decides those
         takes_all=True,
     ),
@@ -113,18 +115,29 @@ def parse(arguments: Sequence[str]) -> Command:
         return Command(work, {**own, "given": given})
     if work not in ("train", "gen_data"):
         return Command(work, {**own, **given})
-    if "seeds" in own and "resume" in own:
-        parser.error("--seeds: --resume goes on with one run; give the first command again to go on with all")
+    several = next((name for name in ("sweep", "seeds", "jobs") if name in own), None)
+    if several and "resume" in own:
+        parser.error(f"--{several}: --resume goes on with one run; give the first command again to go on with all")
     if "seeds" in own and "seed" in given:
         parser.error("--seeds: give --seeds or --seed, not both")
     if "resume" in own:
         return Command("resume", {"run": own.pop("resume"), **own, "given": given})
     try:
+        if several in ("sweep", "seeds"):
+            swept = own.pop("sweep", ())
+            grid = dict(swept)
+            if len(grid) < len(swept):
+                parser.error("--sweep: give each name once, with all its values")
+            runs = combinations(grid, own.pop("seeds", [given.get("seed", settings()["seed"].default)]), given)
+            _say_without_effect(runs[0], {name: value for name, value in given.items() if name not in grid})
+            return Command("sweep", {**own, "runs": runs, "given": given})
         config = make_config(**given)
         _say_without_effect(config, given)
     except ConfigError as error:
         parser.error(str(error))
-    return Command(work, {**own, "config": config, **({"given": given} if work == "train" else {})})
+    if several:
+        parser.error("--jobs: expected several runs, by --seeds or --sweep")
+    return Command(work, {**own, "config": config})
 
 
 def _work_of(arguments: Sequence[str]) -> tuple[str, Sequence[str]]:
@@ -149,6 +162,13 @@ def _say_without_effect(config: Config, given: dict[str, Any]) -> None:
             raise ConfigError(f"{flag(name)}: {reason}, received --backend {config.backend}")
     for name, reason in idle.items():
         say("note", f"{flag(name)} has no effect with {config.model} on {config.task}: {reason}")
+    pull = 2 * config.lambda_l2 * config.lr  # of eq. 5
+    if config.decomposed and pull >= 1:
+        say(
+            "note",
+            f"every unlabelled step takes psi - sigma times 1 - 2 lambda_l2 lr = {1 - pull:g}: psi oscillates, "
+            f"or jumps to sigma; a --lr or --lambda-l2 of which 2 lambda_l2 lr is below 1 avoids that",
+        )
 
 
 _LONGEST = 1000  # characters of a message: argparse quotes what it got in full
@@ -170,12 +190,37 @@ def _seeds(text: str) -> tuple[int, ...]:
         )
     numbers = tuple(int(part) for part in parts)
     if len(numbers) == 1:
-        if not 1 <= numbers[0] <= 1000:
+        if not 1 <= numbers[0] <= MOST_SEEDS:
             raise argparse.ArgumentTypeError(f"expected a number of seeds from 1 to 1000, received {short(text)}")
         return tuple(range(1, numbers[0] + 1))
-    if len(set(numbers)) != len(numbers) or len(numbers) > 1000:
+    if len(set(numbers)) != len(numbers) or len(numbers) > MOST_SEEDS:
         raise argparse.ArgumentTypeError(f"expected different seeds, 1000 at most; received {short(text)}")
     return numbers
+
+
+def _values(text: str) -> tuple[str, list[Any]]:
+    """`lr=1e-3,2e-3` -> ("lr", [0.001, 0.002])."""
+    name, _, values = text.partition("=")
+    name = name.lstrip("-").replace("-", "_")
+    setting = settings().get(name)
+    if setting is None or not values:
+        close = difflib.get_close_matches(name, settings(), n=1) if setting is None else []
+        meant = f"; did you mean {close[0]}?" if close else ""
+        raise argparse.ArgumentTypeError(f"expected NAME=VALUE,VALUE as lr=1e-3,2e-3; received {short(text)}{meant}")
+    convert = _TRUTH.__getitem__ if setting.kind is bool else _converter(name, setting)
+    try:
+        return name, [convert(value) for value in values.split(",")]
+    except KeyError as error:
+        raise argparse.ArgumentTypeError(f"{name}: expected true or false, received {error.args[0]}") from error
+
+
+_TRUTH = {"true": True, "false": False}
+
+
+def _jobs(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:10]) <= 1000):
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 to 1000, received {short(text)}")
+    return int(text)
 
 
 # Flags that are no settings of a run, as argparse takes them.
@@ -186,6 +231,18 @@ FLAGS: dict[str, dict[str, Any]] = {
         "type": _seeds,
         "help": "one run for each of the seeds 1 to N, or of a list; then mean and deviation. The same command again "
         "goes on where it stopped. unset: --seed alone, for reproduce 3",
+    },
+    "sweep": {
+        "metavar": "NAME=V,V",
+        "type": _values,
+        "nargs": "+",
+        "help": "one run for every combination of these values, with every seed; then a report. The same command again "
+        "goes on where it stopped",
+    },
+    "jobs": {
+        "metavar": "N",
+        "type": _jobs,
+        "help": "so many of the runs beside each other, if memory allows; they share the cores. default: 1",
     },
     "force": {"action": "store_true", "help": "replace partitions made with other settings"},
     "experiment": {"metavar": "NAME", "help": "a table or figure of the paper"},

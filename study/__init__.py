@@ -29,6 +29,7 @@ def reproduce(
     dry_run: bool,
     quiet: bool,
     progress: Progress,
+    jobs: int,
 ) -> None:
     """Lists experiments, prints the commands of one, or does what is missing of it and reports on all."""
     from study import reproduction
@@ -40,4 +41,4 @@ def reproduce(
     elif dry_run:
         reproduction.dry_run(experiment, chosen, given)
     else:
-        print(reproduction.run(experiment, chosen, given, quiet, progress))
+        print(reproduction.run(experiment, chosen, given, quiet, progress, jobs))

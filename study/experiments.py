@@ -54,7 +54,31 @@ LARGER: dict[str, Any] = {"psi_factor": 0.5, "lr": 2e-3}
 # Everybody has one learning rate, which the global model decides on: those papers know of no rates of clients.
 FIELD_MODELS = ("fedmatch", "fedavg-fixmatch", "fedavg-gpl", "fedavg-sl")
 OF_FIELD: dict[str, Any] = {"num_rounds": 60, "lr_signal": "server", **ALEXNET}
+FIELD_LC: dict[str, Any] = {
+    **{"num_clients": 20, "frac_clients": 0.4, "labeled_fraction": 0.1, "batch_size_unlabeled": None},
+    **{"num_test": 2000, "num_valid": 2000},
+    **OF_FIELD,
+}
 FIELD_LS: dict[str, Any] = {"num_clients": 20, "frac_clients": 0.4, "alpha": 0.1, "labels_per_class": 400, **OF_FIELD}
+# FedMatch in halves. SemiFL's code has no inter-client consistency; FedCon's, which (FL)^2 uses, no sigma and psi.
+NO_ICC, ONE_SET = {"no_icc": True}, {"no_decomposition": True}
+HALVES: tuple[dict[str, Any], ...] = ({**NO_ICC, **ONE_SET}, NO_ICC, ONE_SET, {})
+OF_HALVES: dict[str, Any] = {
+    **{"num_clients": 20, "frac_clients": 0.4, "alpha": 0.1, "weak": "flip-crop"},
+    **OF_FIELD,
+    **BFLOAT16,
+    "num_rounds": 50,
+}
+# Five times as far per step, as those papers train: for labels alone, as it would make psi a copy of sigma in a round.
+MOMENTUM: dict[str, Any] = {"momentum": 0.9, "lr": 5e-4}
+
+
+def in_halves(task: str, **settings: Any) -> tuple[Run, ...]:
+    """Labels alone, what is left of FedMatch without the two halves, each of them, and the whole; seed after seed."""
+    labels = tuple(("fedavg-labels", more) for more in ({}, MOMENTUM))
+    rows = (*labels, *(("fedmatch", half) for half in HALVES))
+    return tuple(run(task, model, seed=seed, **{**settings, **more}) for seed in DEFAULT_SEEDS for model, more in rows)
+
 
 _EXPERIMENTS = (
     Experiment("batch", "Table 1: CIFAR-10, Batch-IID and Batch-NonIID, both scenarios", runs(BATCH, ALL)),
@@ -212,11 +236,23 @@ _EXPERIMENTS = (
         ),
         RESULTS,
     ),
+    Experiment(
+        "field-halves",
+        "AlexNet, 10 % labelled at the clients, Dirichlet 0.1: labels alone, each half of FedMatch, the whole",
+        in_halves("lc-bdir-c10", labeled_fraction=0.1, **OF_HALVES),
+        FIELD,
+    ),
+    Experiment(
+        "field-halves-server",
+        "AlexNet, 4000 labels at the server, Dirichlet 0.1: labels alone, each half of FedMatch, the whole",
+        in_halves("ls-bdir-c10", labels_per_class=400, **OF_HALVES),
+        FIELD,
+    ),
     *(
         Experiment(
             f"field-clients-{alpha}",
             f"AlexNet, 10 % labelled at the clients, Dirichlet {alpha}",
-            runs(("lc-bdir-c10",), FIELD_MODELS, alpha=alpha, profile="proxyfl", **OF_FIELD),
+            runs(("lc-bdir-c10",), FIELD_MODELS, alpha=alpha, **FIELD_LC),
             FIELD,
         )
         for alpha in (0.1, 1.0)

@@ -15,7 +15,7 @@ from fedmatch_tf.results.results import Group, Result
 from fedmatch_tf.results.summary import band, mean, summarise
 from fedmatch_tf.results.tables import Cell, Table, Value, markdown, percent, table_of, value
 from fedmatch_tf.results.time_left import total_hours
-from study.experiments import FIELD, RESULTS, Experiment, configs, shown_on
+from study.experiments import EXPERIMENTS, FIELD, RESULTS, Experiment, configs, shown_on
 from study.records import ROOT, find
 from study.values import papers_value, published
 
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FIGURES, REMARKS = Path("docs/figures"), Path("docs/remarks")
-MEASURED = ("<!-- measured: made from study/results/ -->\n", "<!-- end of measured -->\n")  # around that part of FIELD
+# Around the parts of FIELD that are made: the answer on top, and what was measured.
+ANSWER = ("<!-- answer: made from study/results/ -->\n", "<!-- end of answer -->\n")
+MEASURED = ("<!-- measured: made from study/results/ -->\n", "<!-- end of measured -->\n")
 COMMAND = "python main.py --work-type reproduce --experiment evidence"
 
 LEAD = f"""# Results
@@ -111,11 +113,40 @@ def results_page(root: Path = ROOT) -> str:
 
 
 def field_page(root: Path = ROOT) -> str:
-    """The text of docs/FIELD.md, with what was measured made from the records."""
-    before, rest = (root / FIELD).read_text(encoding="utf-8").split(MEASURED[0])
-    _, after = rest.split(MEASURED[1])
-    parts = [text for each in shown_on(FIELD) for text in (f"### {each.what}\n", *_section(each, root))]
-    return "".join([before, MEASURED[0], "\n", "\n".join(parts), MEASURED[1], after])
+    """The text of docs/FIELD.md, with the answer and what was measured made from the records."""
+    text = (root / FIELD).read_text(encoding="utf-8")
+    answers = [answer(EXPERIMENTS[name], root) for name in ("field-halves", "field-halves-server")]
+    sections = [part for each in shown_on(FIELD) for part in (f"### {each.what}\n", *_section(each, root))]
+    for (begin, end), part in ((ANSWER, "".join(answers)), (MEASURED, "\n".join(["", *sections]))):
+        before, rest = text.split(begin)
+        text = "".join([before, begin, part, end, rest.split(end)[1]])
+    return text
+
+
+def answer(experiment: Experiment, root: Path = ROOT) -> str:
+    """Whether the complete FedMatch is below labels alone, in words, from the records of an experiment in halves."""
+    every = entries(experiment, root)
+    where = f"{experiment.what.split(':')[0]}, {every[0].config.num_rounds} rounds"
+    if any(entry.missing for entry in every):
+        command = f"python main.py --work-type reproduce --experiment {experiment.name}"
+        return f"- {where}: not measured yet (`{command}`).\n"
+    finals = [[100 * record.lines[-1]["test_acc"] for record in entry.records] for entry in every]
+    texts = [f"{_accuracy(values)} ({entry.label})" for entry, values in zip(every, finals)]
+    (whole,) = (
+        values
+        for entry, values in zip(every, finals)
+        if entry.config.model == "fedmatch" and entry.config.uses_helpers and entry.config.decomposed
+    )
+    alone = [values for entry, values in zip(every, finals) if entry.config.learner == "labels"]
+    above = {ours > max(theirs) for ours, *theirs in zip(whole, *alone)}
+    verdict = {(True,): "No", (False,): "Yes"}.get(tuple(above), "The seeds disagree")
+    return f"- {where}: **{verdict}.** Means and deviations of {len(whole)} seeds: {'; '.join(texts)}.\n"
+
+
+def _accuracy(values: Sequence[float]) -> str:
+    found = mean(values)
+    assert found is not None
+    return f"{found.value:.1f} ± {found.deviation:.1f} %" if found.deviation is not None else f"{found.value:.1f} %"
 
 
 def _section(experiment: Experiment, root: Path) -> Iterator[str]:
@@ -192,7 +223,7 @@ def figure(experiment: Experiment, done: Sequence[Entry]) -> Figure:
         for look, entry in zip(style.of_models([entry.config.model for entry in shown]), shown):
             rounds, centre, width = band(entry.group, entry.measure)
             seeds = f" (mean of {len(entry.records)} seeds)" if len(entry.records) > 1 else ""
-            drawing.curve(axes, look, entry.label + seeds, rounds, centre, width)
+            drawing.curve(axes, look, entry.label + seeds, rounds, centre, width, ends=plots.PERCENT)
             paper = papers_value(entry.config)
             if paper is not None:
                 algorithm = entry.config.algorithm

@@ -19,6 +19,7 @@ from fedmatch_tf.results.results import Result
 from fedmatch_tf.results.time_left import total_hours
 from fedmatch_tf.runs.display import Progress
 from fedmatch_tf.runs.partition_folder import with_own_partitions
+from fedmatch_tf.runs.training import Watch
 from study import experiments, pages, records
 from study.experiments import EXPERIMENTS, PAPER_EXPERIMENTS, configs
 
@@ -42,8 +43,8 @@ def list_experiments(seeds: Sequence[int], given: Mapping[str, Any]) -> str:
         of_paper.update(dict.fromkeys(runs if name in PAPER_EXPERIMENTS else ()))
     lines.append(f"{'all of the paper':<24}{len(of_paper):>5}{_hours(of_paper)}  each run once")
     lines.append(
-        f"Hours are a rough estimate for two CPU cores, with {len(seeds)} seeds (those of evidence and field are "
-        f"fixed); runs in several of them are done once."
+        f"Hours are a rough estimate for two cores of an AMD EPYC (Zen 5), with {len(seeds)} seeds (those of "
+        f"evidence and field are fixed); runs in several of them are done once."
     )
     return "\n".join(lines)
 
@@ -65,13 +66,10 @@ def existing(name: str, runs: Sequence[Config]) -> list[Result | None]:
 def command(config: Config) -> str:
     """The command line that does this run."""
     parts = ["python", "main.py", "--task", config.task, "--model", config.model, "--profile", config.profile]
-    changed = {"source": config.source, **changed_settings(config)}
-    if "labeled_fraction" in changed and config.labeled_fraction is None:
-        changed["labels_per_class"] = config.labels_per_class  # what replaces the profile's share
-    for name, value in changed.items():
-        text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-        if value is not None:
-            parts += [flag(name)] if value is True else [flag(name), text]
+    source = {} if config.source is None else {"source": config.source}
+    for name, value in {**source, **changed_settings(config)}.items():
+        text = ",".join(map(str, value)) if isinstance(value, tuple) else "unset" if value is None else str(value)
+        parts += [flag(name)] if value is True else [flag(name), text]
     return shlex.join(parts)
 
 
@@ -89,14 +87,18 @@ def _say(notes: Sequence[str]) -> None:
         print(f"{short_program()}: note: {note}", file=sys.stderr)
 
 
-def run(name: str, seeds: Sequence[int], given: Mapping[str, Any], quiet: bool, progress: Progress) -> Path:
+def run(
+    name: str, seeds: Sequence[int], given: Mapping[str, Any], quiet: bool, progress: Progress, jobs: int = 1
+) -> Path:
     """Does the runs that are not done yet, goes on with those that were broken off; returns the report on all.
 
     Where the experiment keeps records, new ones are added, and the page is made from them.
     """
     (runs, notes), page, folders = plan(name, seeds, given), EXPERIMENTS[name].page, []
     _say(notes)
-    for config, folder in sweep.sweep(runs, existing(name, runs), given, quiet, progress, study.references):
+    for config, folder in sweep.sweep(
+        runs, existing(name, runs), given, Watch(quiet, progress), study.references, jobs
+    ):
         folders.append(glob.escape(str(folder)))
         if page is not None and records.find(config) is None:
             records.keep(folder, config)

@@ -57,7 +57,7 @@ def test_the_table_has_every_equation_algorithm_line_table_and_experiment() -> N
 
 def test_files_that_the_pages_name_are_there() -> None:
     made_by_the_reader = {
-        "fedmatch_tf/algorithms/fedavgm.py",
+        "fedmatch_tf/algorithms/fedadagrad.py",
         "fedmatch_tf/data/datasets/stripes.py",
         "fedmatch_tf/learners/entropy.py",
         "fedmatch_tf/networks/tiny.py",

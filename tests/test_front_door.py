@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,6 +42,15 @@ def test_a_frame_has_a_column_for_each_part_and_says_if_pandas_is_missing(
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(fm.ConfigError, match="pip install 'pandas<3'"):
         result.frame()
+
+
+@pytest.mark.parametrize("run", [None, 3, b"outputs/logs/run", ["run"], "a\0b"], ids=repr)
+def test_what_is_no_path_of_a_run_is_refused_with_what_was_received(run: Any) -> None:
+    for function in (fm.load_run, fm.load_model, fm.resume):
+        with pytest.raises(
+            fm.ConfigError, match=r"^run: expected the folder of a run, as a path, or a result; received"
+        ):
+            function(run)
 
 
 def test_a_plot_is_a_figure_that_a_notebook_shows(tmp_path: Path) -> None:

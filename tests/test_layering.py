@@ -131,6 +131,7 @@ READS_ITSELF = {
     "data/files.py",
     "federation/inputs.py",
     "networks/files.py",
+    "runs/expected.py",  # what the system says of its memory
     "workers/environment.py",  # what the system says of its processors
     "workers/own_code.py",
 }

@@ -98,6 +98,16 @@ class Algorithm:
         """The state with new params (and memory, if there is any) after a round with at least one update."""
         raise NotImplementedError
 
+    def moved(self, state: ServerState, mean: Params) -> ServerState:
+        """The state whose params are the mean; with --server-momentum m, theta + v, where v = m v + (mean - theta)."""
+        momentum = self.config.server_momentum
+        if not momentum:
+            return state._replace(params=mean)
+        before = state.params.parts
+        last = state.memory or tuple(np.zeros_like(part) for part in before)
+        velocities = tuple(momentum * v + (new - old) for v, new, old in zip(last, mean.parts, before))
+        return state._replace(params=Params(*(old + v for old, v in zip(before, velocities))), memory=velocities)
+
     def keep(self, params: Params) -> Params | None:
         """What must be known in a client's next round of the parameters that both sides hold of it."""
         raise NotImplementedError

@@ -36,10 +36,10 @@ class FedAvg(Algorithm):
 
     def finish(self, state: ServerState, total: Any) -> ServerState:
         """The mean is the next theta; without a client that counts, the model stays as it is."""
-        return state if total.vector is None else state._replace(params=state.params._replace(sigma=total.result()))
+        return state if total.vector is None else self.moved(state, Params(total.result()))
 
     def keep(self, params: Params) -> None:
         """Nothing: a client gets everything anew."""
 
 
-ENTRY = AlgorithmEntry("fedavg", FedAvg, place=1)
+ENTRY = AlgorithmEntry("fedavg", FedAvg, reads=frozenset({"server_momentum"}), place=1)

@@ -50,7 +50,7 @@ class FedMatch(Algorithm):
     def finish(self, state: ServerState, total: Means) -> ServerState:
         """sigma and psi are the means over the round's clients, each on its own."""
         untrained = [] if self._clients_train_sigma else [state.params.sigma]
-        return state._replace(params=Params(*untrained, *(mean.result() for mean in total)))
+        return self.moved(state, Params(*untrained, *(mean.result() for mean in total)))
 
     def _trained(self, params: Params) -> tuple[np.ndarray, ...]:
         """The parts that clients train."""
@@ -62,5 +62,12 @@ class FedMatch(Algorithm):
 
 
 ENTRY = AlgorithmEntry(
-    "fedmatch", FedMatch, learner="fedmatch", decomposed=True, has_helpers=True, group="FedMatch", place=0
+    "fedmatch",
+    FedMatch,
+    learner="fedmatch",
+    decomposed=True,
+    has_helpers=True,
+    group="FedMatch",
+    reads=frozenset({"server_momentum"}),
+    place=0,
 )

@@ -17,4 +17,4 @@ class FedProx(FedAvg):
         return self.config.mu
 
 
-ENTRY = AlgorithmEntry("fedprox", FedProx, reads=frozenset({"mu"}), place=2)
+ENTRY = AlgorithmEntry("fedprox", FedProx, reads=frozenset({"mu", "server_momentum"}), place=2)

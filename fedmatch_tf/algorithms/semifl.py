@@ -48,4 +48,4 @@ class SemiFL(FedAvg):
         return super().finish(state, total.mean)
 
 
-ENTRY = AlgorithmEntry("semifl", SemiFL, learner="semifl", scenario="ls", place=3)
+ENTRY = AlgorithmEntry("semifl", SemiFL, learner="semifl", scenario="ls", reads=frozenset({"server_momentum"}), place=3)

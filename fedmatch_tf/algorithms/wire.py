@@ -31,6 +31,10 @@ class Cost(NamedTuple):
         """All parts together."""
         return self.sigma + self.psi + self.helpers
 
+    def with_frozen(self, num_frozen: int, size: int) -> Cost:
+        """That of a message with weights that nobody trains as well, beside `size` weights of one parameter set."""
+        return self._replace(sigma=self.sigma + num_frozen / size, num_bytes=self.num_bytes + 4 * num_frozen)
+
 
 class Broadcast(NamedTuple):
     """Server to client: what the client holds once it has received the message."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -9,8 +10,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-# Okabe and Ito's colours; dashes for print without colour.
-COLOURS = ("#D55E00", "#000000", "#009E73", "#0072B2", "#E69F00", "#CC79A7", "#56B4E9")
+# Okabe and Ito's colours, with indigo for black, which has no shades, and others of Tol's; dashes for print without
+# colour.
+COLOURS = ("#D55E00", "#332288", "#009E73", "#0072B2", "#E69F00", "#CC79A7", "#56B4E9", "#882255", "#999933", "#44AA99")
 DASHES: tuple[Any, ...] = ("-", "--", "-.", (0, (5, 1)), ":", (0, (3, 1, 1, 1)), (0, (1, 1)))
 WIDTH = 6.4  # inches of a figure with one picture
 
@@ -41,21 +43,24 @@ def curve(
     centre: Sequence[float],
     width: Sequence[float] = (),
     joined: bool = False,
+    ends: tuple[float, float] = (-math.inf, math.inf),
 ) -> None:
     """A line in a band of the given width; unless joined, with gaps where rounds have no value.
 
-    Points without a neighbour, which no line would show, are marks.
+    Points without a neighbour, which no line would show, are dots.
+
+    Args:
+        ends: what no value can be below or above, nor the band.
     """
     x, y = (np.array(rounds, float), np.array(centre, float)) if joined else with_gaps(rounds, centre)
-    every = max(1, len(x) // 12)
-    line = {"color": look.colour, "ls": look.dash, "lw": 1.6, "marker": look.marker, "ms": 6, "markevery": every}
+    line = {"color": look.colour, "ls": look.dash, "lw": 1.6, "marker": look.marker, "ms": 6, "markevery": 0.1}
     axes.plot(x, y, label=plain(label), **line)
     alone = isolated(y)
     if alone.any():
-        axes.plot(x[alone], y[alone], color=look.colour, ls="", marker=look.marker or "_", ms=6, mew=1.6)
+        axes.plot(x[alone], y[alone], color=look.colour, ls="", marker=look.marker or ".", ms=6)
     if any(width):
         half = np.array(width, float) if joined else with_gaps(rounds, width)[1]
-        axes.fill_between(x, y - half, y + half, color=look.colour, alpha=0.18, lw=0)
+        axes.fill_between(x, np.clip(y - half, *ends), np.clip(y + half, *ends), color=look.colour, alpha=0.18, lw=0)
 
 
 def with_gaps(rounds: Sequence[float], values: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:

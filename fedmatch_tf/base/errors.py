@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
+import traceback
 from typing import Any
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -23,20 +24,37 @@ def short(value: Any) -> str:
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}... ({len(text)} characters)"
 
 
-def shortened(text: str, most: int = 2000) -> str:
+def shortened(text: str, most: int = 4000) -> str:
     """A message that quotes something long, such as a path of thousands of letters, without its end."""
     return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
+
+
+def words(error: BaseException) -> str:
+    """What an exception says of itself: nothing if that fails, as with a user's own kind it may."""
+    try:
+        return str(error)
+    except (Exception, SystemExit):
+        return ""
+
+
+def in_one_line(error: BaseException) -> str:
+    """What went wrong in a user's code, and where."""
+    *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+    what = ": ".join(filter(None, (type(error).__name__, words(error).strip().partition("\n")[0])))
+    return f"{what} ({frame.f_code.co_filename}, line {line})"
 
 
 def lack_of_memory(error: BaseException) -> str | None:
     """What to say if the error is one, in one line; None if it is another. A thread needs memory, too."""
     kind = type(error).__name__
-    no_thread = isinstance(error, RuntimeError) and "can't start new thread" in str(error)
+    no_thread = isinstance(error, RuntimeError) and "can't start new thread" in words(error)
+    no_library = isinstance(error, ImportError) and "failed to map segment" in words(error)
     no_room = isinstance(error, MemoryError) or kind == "ResourceExhaustedError"  # TensorFlow's
-    if not (no_room or no_thread or (isinstance(error, OSError) and error.errno == errno.ENOMEM)):
+    no_room |= kind == "AbortedError" and "could not create a primitive" in words(error)  # oneDNN's, for its buffers
+    if not (no_room or no_thread or no_library or (isinstance(error, OSError) and error.errno == errno.ENOMEM)):
         return None
     return (
-        f"too little memory ({kind}: {' '.join(str(error).split())[:MOST_SHOWN]}). A smaller --image-size, smaller "
+        f"too little memory ({kind}: {' '.join(words(error).split())[:MOST_SHOWN]}). A smaller --image-size, smaller "
         f"batches, fewer --workers, --clients-per-gpu or --threads-per-worker need less; a larger --gpu-memory helps"
     )
 

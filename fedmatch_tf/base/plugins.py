@@ -37,6 +37,7 @@ class NetworkEntry:
     build: Callable[..., Any]  # (image, classes, conv, dense) -> scores before softmax
     smallest: int = 1  # image: what is left after the last pooling is at least one pixel
     gflop: float | None = None  # forward, one image of 32x32x3; None: not known, so estimates of time leave it out
+    rate: float = 600.0  # GFLOP per second that rounds reach on two cores of an AMD EPYC (Zen 5)
     place: int = LAST
 
 
@@ -49,6 +50,7 @@ class LearnerEntry:
     reads: frozenset[str] = frozenset()  # of the settings that not every learner looks at
     defaults: Mapping[str, Any] = field(default_factory=dict)  # that differ from the profile's
     uses_true_labels: bool = False  # of the images that other learners see without labels
+    needs_global_model: bool = False  # its labels are the received model's
     depends_on_end: bool = True  # its loss may look at the share of all rounds that is done
     passes: float = 1.5  # training passes per unlabelled image, for estimates of time; 0: it looks at none
     place: int = LAST
@@ -92,6 +94,11 @@ def is_own_network(arch: str) -> bool:
     """Whether it is a user's network, `package.module:function`."""
     module, colon, name = arch.partition(":")
     return bool(colon) and name.isidentifier() and all(part.isidentifier() for part in module.split("."))
+
+
+def is_keras_file(arch: str) -> bool:
+    """Whether it is a file with a user's Keras model."""
+    return arch.endswith(".keras")
 
 
 def smallest_image(arch: str) -> int:

@@ -10,7 +10,8 @@ def _learners_of(algorithm: AlgorithmEntry) -> list[str]:
     if algorithm.learner is not None:
         return [algorithm.learner]
     owned = {other.learner for other in algorithms().values()}
-    return [learner for learner in learners() if learner not in owned]
+    fitting = {name for name, entry in learners().items() if algorithm.has_global_model or not entry.needs_global_model}
+    return [learner for learner in learners() if learner in fitting - owned]
 
 
 # A model of an algorithm and a learner of the same name has that name.

@@ -39,6 +39,8 @@ def _more_rounds(config: Config, num_rounds: int) -> str:
         return "rounds are spread over the streaming steps"
     if learner_of(config.model).depends_on_end:
         return f"the loss of {config.learner} may depend on the share of rounds that is done"
+    if config.lr_schedule in ("cosine", "linear"):
+        return f"the {config.lr_schedule} schedule of its learning rate has ended"
     return "" if num_rounds >= config.num_rounds else "it may only grow"
 
 
@@ -66,10 +68,14 @@ class Config:
     task: str = run(rules.TASKS)
     model: str = run("the model to train: an algorithm and a learner", MODELS)
     arch: str = run(
-        f"network: {', '.join(networks())}, or package.module:function", "resnet9", rules.NETWORK, original="archi"
+        f"network: {', '.join(networks())}, package.module:function, or a Keras model's file, as model.keras",
+        "resnet9",
+        rules.NETWORK,
+        original="archi",
     )
     profile: str = run(
-        "settings of the original's code, of the paper, or of SemiFL or ProxyFL, with their networks and clients",
+        "settings of the original's code, of the paper, or of SemiFL, ProxyFL, (FL)^2 or SAGE, with their networks, "
+        "clients and training",
         tuple(PROFILES),
     )
     seed: int = run("every random choice follows from it", 1, rules.SEED)
@@ -77,6 +83,7 @@ class Config:
         "starting weights. original: every kernel begins one stream, as in the original; independent: each goes on",
         ("original", "independent"),
         rules.DRAWN,
+        rules.NEW_NETWORK,
     )
     init_weights: str | None = run(
         "starting weights: .npz with sigma_0, sigma_1, ..., or the original's init_sig.npy; unset: drawn from the seed",
@@ -91,6 +98,9 @@ class Config:
         "unset: looked up, then downloaded",
         may_change=True,
         input_path=True,
+    )
+    skip_broken: bool = data(
+        "leave out image files that can't be read, and count them", False, rules.IMAGE_FILES, may_change=True
     )
     dataset_path: str = data(
         "where partitions are written and read", "datasets", input_path=True, may_change=True, of_machine=True
@@ -168,6 +178,13 @@ class Config:
         rules.POSITIVE,
         rules.UNLABELED,
     )
+    epoch_of: str = rounds(
+        "what an epoch of a client goes through (lc): labelled batches, over which unlabelled images are spread; or "
+        "unlabelled batches, for which labelled ones come again and again",
+        ("labeled", "unlabeled"),
+        rules.LABELED_CLIENTS,
+        rules.UNLABELED,
+    )
     batch_size_server: int = rounds(
         "examples in the server's batch (ls)", 0, rules.NOT_NEGATIVE, rules.LABELED_SERVER, by={"ls": 100}
     )
@@ -178,7 +195,9 @@ class Config:
         rules.GLOBAL_MODEL,
         refuse=("valid",),
     )
-    labeled_acc: bool = rounds("record the accuracy on labelled data before and after every unsupervised step", False)
+    labeled_acc: bool = rounds(
+        "record the accuracy on labelled data before and after every unsupervised step", False, rules.UNLABELED
+    )
     keep_best: bool = rounds(
         "also keep the model of the global model's lowest validation loss, measured once per round",
         False,
@@ -187,15 +206,24 @@ class Config:
     )
 
     lr: float = learning("initial learning rate", 1e-3, rules.POSITIVE)
-    lr_patience: int = learning(
-        "visits of a client without a lower validation loss before lr falls", 5, rules.POSITIVE, by={"ls": 20}
+    lr_schedule: str = learning(
+        "when lr falls. plateau: if validation losses do not; cosine, linear: every round, towards 0 at the end",
+        ("plateau", "cosine", "constant", "linear"),
     )
-    lr_factor: float = learning("what lr is then divided by", 3.0, rules.ABOVE_ONE)
-    lr_min: float = learning("lr never falls below this", 1e-20, rules.NOT_NEGATIVE)
+    lr_patience: int = learning(
+        "visits of a client without a lower validation loss before lr falls",
+        5,
+        rules.POSITIVE,
+        rules.PLATEAU,
+        by={"ls": 20},
+    )
+    lr_factor: float = learning("what lr is then divided by", 3.0, rules.ABOVE_ONE, rules.PLATEAU)
+    lr_min: float = learning("lr never falls below this", 1e-20, rules.NOT_NEGATIVE, rules.FALLING)
     lr_signal: str = learning(
         "whose validation lowers lr. client: each client's own; server: the global model's, for all",
         ("client", "server"),
         rules.GLOBAL_MODEL,
+        rules.PLATEAU,
         refuse=True,
     )
     lr_memory: str = learning(
@@ -210,8 +238,29 @@ class Config:
         rules.OWN_RATES,
         rules.ON_DEVICES,
     )
-    wd: float = learning("weight decay; the original declares 1e-4 but never applies it", 0.0, rules.NOT_NEGATIVE)
+    momentum: float = learning(
+        "momentum of clients and server, from 0 in every round, as they keep nothing of it", 0.0, rules.BELOW_ONE
+    )
+    nesterov: bool = learning("Nesterov's momentum", False, rules.MOMENTUM, refuse=True)
+    server_momentum: float = learning(
+        "momentum of the global model's step from round to round to the mean of its clients",
+        0.0,
+        rules.BELOW_ONE,
+        refuse=True,
+    )
+    clip_norm: float | None = learning("the norm of a step's whole gradient at most; unset: any", None, rules.POSITIVE)
+    wd: float = learning(
+        "weight decay: this times the sum of squared weights is part of the loss, so it is half of what SGD's "
+        "weight_decay is elsewhere; the original declares 1e-4 but never applies it",
+        0.0,
+        rules.NOT_NEGATIVE,
+    )
     lambda_s: float = learning("weight of the supervised loss", 10.0, rules.NOT_NEGATIVE)
+    weak: str = learning(
+        "weak view of training images, on which pseudo-labels are predicted and strong views are made. flip-crop: "
+        "flipped or not, and cropped where 4 reflected pixels were added",
+        ("none", "flip-crop"),
+    )
     augment: str = learning("strong view of an unlabelled image", ("randaugment", "none"))
     equalize: str = learning(
         "RandAugment's equalize. identity: does nothing, as in the original; real: as its name says",
@@ -380,6 +429,11 @@ class Config:
     def uses_helpers(self) -> bool:
         """Whether clients receive other clients' parameters."""
         return algorithm_of(self.model).has_helpers and not self.no_icc and self.num_helpers > 0
+
+    @property
+    def lr_source(self) -> str:
+        """What decides on learning rates: each client's validation, the server's, or the round."""
+        return self.lr_signal if self.lr_schedule == "plateau" else "round"
 
     @property
     def patience(self) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmatch_tf.base.errors import ConfigError
+from fedmatch_tf.base.plugins import is_keras_file
 from fedmatch_tf.config.defaults import by_name, make_config
 from fedmatch_tf.config.record import Config, settings
 from fedmatch_tf.config.rules import check_value, flag
@@ -47,11 +48,11 @@ def continued(recorded: Config, given: Mapping[str, Any]) -> Config:
 
 def with_absolute_paths(config: Config) -> Config:
     """The config as it means the same from every directory; results stay where --output-path says."""
-    return dataclasses.replace(config, **_absolute({name: getattr(config, name) for name in INPUT_PATHS}))
+    return dataclasses.replace(config, **_absolute({name: getattr(config, name) for name in (*INPUT_PATHS, "arch")}))
 
 
 def _absolute(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: str(Path(value).absolute()) if name in INPUT_PATHS and value is not None else value
-        for name, value in values.items()
-    }
+    def is_path(name: str, value: Any) -> bool:
+        return value is not None and (name in INPUT_PATHS or (name == "arch" and is_keras_file(str(value))))
+
+    return {name: str(Path(value).absolute()) if is_path(name, value) else value for name, value in values.items()}

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from fedmatch_tf.base.errors import ConfigError, short
-from fedmatch_tf.base.plugins import is_own_network, networks, smallest_image
+from fedmatch_tf.base.plugins import is_keras_file, is_own_network, networks, smallest_image
 from fedmatch_tf.config.models import algorithm_of, learner_of
 from fedmatch_tf.data.datasets import DATASETS
 from fedmatch_tf.data.dealing import KINDS
@@ -81,8 +81,8 @@ THREADS = Rule("from 1 to 1024", lambda value: 1 <= value <= 1024)
 SEED = Rule("between 0 and 4294967295", lambda value: 0 <= value < 2**32)
 ADDRESS = Rule("auto or host:port", lambda text: text == "auto" or _is_address(text))
 NETWORK = Rule(
-    f"that is {', '.join(networks())} or package.module:function",
-    lambda text: text in networks() or is_own_network(text),
+    f"that is {', '.join(networks())}, package.module:function or a file that ends in .keras",
+    lambda text: text in networks() or is_own_network(text) or is_keras_file(text),
 )
 GPU_IDS = Rule("of 0 or greater", lambda ids: min(ids) >= 0)
 
@@ -90,6 +90,7 @@ STREAMING = Condition(lambda config: KINDS[config.kind].streams, "the task is no
 LABELED_CLIENTS = Condition(lambda config: config.scenario == "lc", "the server has all labels")
 LABELED_SERVER = Condition(lambda config: config.scenario == "ls", "the server has no labels")
 NUMBER_OF_LABELS = Condition(lambda config: config.labeled_fraction is None, "--labeled-fraction says how many")
+IMAGE_FILES = Condition(lambda config: DATASETS[config.dataset].embedded is None, "the dataset has no image files")
 POOLED = Condition(lambda config: config.test_split == "pooled", "the test set is the dataset's own, all of it")
 GLOBAL_MODEL = Condition(lambda config: config.has_global_model, "the clients share nothing, so no model is global")
 ALL_SEE_LABELS = Condition(
@@ -104,7 +105,11 @@ DECOMPOSED = Condition(lambda config: config.decomposed, "parameters are one set
 CONSISTENCY = Condition(lambda config: not config.no_icc, "--no-icc leaves helpers out")
 HELPERS = Condition(lambda config: config.uses_helpers, "there are no helpers")
 DRAWN = Condition(lambda config: config.init_weights is None, "--init-weights has the starting weights")
-OWN_RATES = Condition(lambda config: config.lr_signal == "client", "all clients have one learning rate")
+NEW_NETWORK = Condition(lambda config: not is_keras_file(config.arch), "the Keras file has the starting weights")
+MOMENTUM = Condition(lambda config: config.momentum > 0, "there is no --momentum")
+PLATEAU = Condition(lambda config: config.lr_schedule == "plateau", "--lr-schedule looks at no validation loss")
+FALLING = Condition(lambda config: config.lr_schedule != "constant", "--lr-schedule is constant")
+OWN_RATES = Condition(lambda config: config.lr_source == "client", "all clients have one learning rate")
 ON_DEVICES = Condition(lambda config: config.lr_memory == "device", "the learning rate is kept by the client")
 ON_GPU = Condition(lambda config: config.gpu is not None or config.backend == "ray", "no GPU was given")
 ON_RAY = Condition(lambda config: config.backend == "ray", "is for --backend ray")
@@ -121,7 +126,12 @@ def flag(name: str) -> str:
 
 
 def from_text(name: str, text: str, setting: Setting) -> Any:
-    """The setting's value that a text of the command line stands for; ConfigError if it can't be one."""
+    """The setting's value that a text of the command line stands for; ConfigError if it can't be one.
+
+    `unset` is no number: that of a profile is taken back.
+    """
+    if text == "unset" and setting.optional and setting.kind is not str:
+        return None
     value: Any = text
     try:
         if setting.kind is tuple:

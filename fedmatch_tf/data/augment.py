@@ -1,8 +1,9 @@
-"""RandAugment on whole batches inside the graph; the only module that knows tensorflow-addons.
+"""Weak and strong views of whole batches inside the graph; the only module that knows tensorflow-addons.
 
-Each image gets its own NUM_OPERATIONS operations, drawn with replacement, at levels below its own magnitude, as the
-original does. Operations follow Pillow's arithmetic; tensorflow-addons does rotation, translation and true equalize,
-or, where it is not installed, fedmatch_tf/data/transforms.py, which gives the same pixels.
+The weak view is a flip and a crop. RandAugment: each image gets its own NUM_OPERATIONS operations, drawn with
+replacement, at levels below its own magnitude, as the original does. Operations follow Pillow's arithmetic;
+tensorflow-addons does rotation, translation and true equalize, or, where it is not installed,
+fedmatch_tf/data/transforms.py, which gives the same pixels.
 """
 
 from __future__ import annotations
@@ -67,6 +68,24 @@ def rand_augment(equalize: str) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], t
 
     compiled: Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor] = tf.function(augment, autograph=False)
     return compiled
+
+
+PADDING = 4  # pixels around an image, its own reflected, that a crop may reach into
+
+
+@partial(
+    tf.function, autograph=False, input_signature=[tf.TensorSpec([None] * 4, tf.uint8), tf.TensorSpec([2], tf.int32)]
+)
+def flip_crop(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    """The weak views of uint8 images: each flipped or not, and one crop of what it is when padded, both drawn."""
+    count, height, width = (tf.shape(images)[axis] for axis in range(3))
+    begins = tf.random.stateless_uniform([2, count, 1], seed, 0, 2 * PADDING + 1, tf.int32)
+    flipped = tf.random.stateless_uniform([count, 1], seed + tf.constant([0, 1]), 0, 2, tf.int32) > 0
+    rows, columns = begins[0] + tf.range(height), begins[1] + tf.range(width)
+    last = width + 2 * PADDING - 1
+    columns = tf.where(flipped, last - columns, columns)
+    padded = tf.pad(images, [[0, 0], [PADDING, PADDING], [PADDING, PADDING], [0, 0]], "REFLECT")
+    return tf.gather(tf.gather(padded, rows, batch_dims=1), columns, axis=2, batch_dims=1)
 
 
 def make_draws(num_images: tf.Tensor, seed: tf.Tensor) -> Draws:

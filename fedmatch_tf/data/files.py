@@ -15,9 +15,9 @@ from fedmatch_tf.data.datasets import DATASETS
 
 @dataclass(frozen=True)
 class Examples:
-    """Images and their labels."""
+    """Images, or vectors, and their labels."""
 
-    x: np.ndarray  # uint8 [n, h, w, c]
+    x: np.ndarray  # uint8 [n, h, w, c], or float32 [n, d]
     y: np.ndarray  # float32 one-hot [n, classes]
 
     def __len__(self) -> int:
@@ -50,8 +50,11 @@ def decode(payload: bytes) -> Examples:
     if missing:
         raise DataError(f"expected arrays x and y, missing {' and '.join(missing)}")
     x, y = content["x"], content["y"]
-    if x.dtype != np.uint8 or x.ndim != 4:
-        raise DataError(f"wrong images: expected uint8 [n,h,w,c], received {x.dtype} {list(x.shape)}")
+    if (x.dtype, x.ndim) not in ((np.uint8, 4), (np.float32, 2)):
+        received = f"{x.dtype} {list(x.shape)}"
+        raise DataError(f"wrong images: expected uint8 [n,h,w,c], received {received}; vectors are float32 [n,d]")
+    if x.ndim == 2 and not np.isfinite(x).all():
+        raise DataError("wrong vectors: expected finite numbers, received NaN or infinity")
     if y.dtype != np.float32 or y.ndim != 2:
         raise DataError(f"wrong labels: expected float32 one-hot [n,classes], received {y.dtype} {list(y.shape)}")
     if len(x) != len(y) or len(x) == 0:

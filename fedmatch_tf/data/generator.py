@@ -178,7 +178,7 @@ def _manifest(spec: PartitionSpec, source: Source, partition: Partition, checksu
         records[name] = FileRecord(role, client, step, len(index), tuple(counts.tolist()), checksums.get(name, ""))
     return Manifest(
         spec=spec,
-        source=SourceRecord(source.origin, len(source.y), source.checksum, source.official),
+        source=SourceRecord(source.origin, len(source.y), source.checksum, source.official, source.skipped or None),
         class_names=source.class_names,
         image_shape=tuple(source.x.shape[1:]),
         unused=len(source.y) - sum(record.num_examples for record in records.values()),

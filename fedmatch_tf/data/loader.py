@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from fedmatch_tf.data import files, manifest
 from fedmatch_tf.data.datasets import DATASETS
 from fedmatch_tf.data.dealing import KINDS
 from fedmatch_tf.data.files import Examples
-from fedmatch_tf.data.manifest import FileRecord, read_manifest
+from fedmatch_tf.data.manifest import FileRecord, read_both
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,11 @@ class Partitions:
     num_classes: int
     image_shape: tuple[int, ...]
     files: dict[str, FileRecord] | None  # None: made by the original, so there is no manifest
+    checksums: Mapping[str, str]  # sha256 of each file: those of the manifest, or else of the files when it was opened
+    fingerprint: str  # tells them from others: the manifest's checksum, or else that of all files
+    class_names: tuple[str, ...] | None = None  # None: the manifest would say
     labeled_clients: int | None = None  # so many of the clients have labels; None: all
+    skipped: tuple[str, ...] = ()  # images that could not be read and were left out
     read: Callable[[Path], bytes] = untrusted.read_bytes  # a file's content; other readers read elsewhere than here
 
 
@@ -64,7 +69,7 @@ def open_folder(folder: Path, task: str) -> Partitions:
     if not folder.is_dir():
         raise DataError(f"{folder}: expected a folder of partitions, found none. Make it with --work-type gen_data")
     if (folder / manifest.NAME).exists():
-        found = read_manifest(folder)
+        found, fingerprint = read_both(folder)
         if found.spec.task != task:
             raise DataError(f"{folder}: expected partitions of {task}, its manifest says {found.spec.task}")
         return Partitions(
@@ -77,7 +82,11 @@ def open_folder(folder: Path, task: str) -> Partitions:
             found.num_classes,
             found.image_shape,
             found.files,
+            {name: record.sha256 for name, record in found.files.items()},
+            fingerprint,
+            found.class_names,
             found.spec.labeled_clients,
+            found.source.skipped or (),
         )
     return _scan(folder, scenario, kind, dataset)
 
@@ -98,8 +107,13 @@ def _scan(folder: Path, scenario: str, kind: str, dataset: str) -> Partitions:
             f"{folder}: expected unlabelled files of {num_clients} clients x {num_steps} steps = "
             f"{num_clients * num_steps}, found {len(found)}"
         )
+    checksums = {path.name: _sha256(untrusted.read_bytes(path)) for path in sorted(folder.glob("*.npy"))}
+    fingerprint = _sha256(b"".join(os.fsencode(name) + bytes.fromhex(each) for name, each in checksums.items()))
     test, _ = _read(folder / files.file_name(dataset, "test"))
-    return Partitions(folder, scenario, kind, dataset, num_clients, num_steps, test.y.shape[1], test.x.shape[1:], None)
+    shape, num_classes = test.x.shape[1:], test.y.shape[1]
+    return Partitions(
+        folder, scenario, kind, dataset, num_clients, num_steps, num_classes, shape, None, checksums, fingerprint
+    )
 
 
 def load_client(partitions: Partitions, client: int, step: int = 0) -> ClientData:
@@ -188,18 +202,27 @@ def _load(partitions: Partitions, role: str, client: int | None = None, step: in
         raise DataError(f"{path}: wrong images: expected {list(partitions.image_shape)}, received {shape}")
     if examples.y.shape[1] != partitions.num_classes:
         raise DataError(f"{path}: wrong classes: expected {partitions.num_classes}, received {examples.y.shape[1]}")
-    if partitions.files is not None:
-        _check_record(path, payload, examples, partitions.files.get(name))
+    _check_record(partitions, path, payload, examples)
     return examples
 
 
-def _check_record(path: Path, payload: bytes, examples: Examples, record: FileRecord | None) -> None:
+def _check_record(partitions: Partitions, path: Path, payload: bytes, examples: Examples) -> None:
+    is_same = _sha256(payload) == partitions.checksums.get(path.name)
+    if partitions.files is None:
+        if not is_same:
+            raise DataError(f"{path}: altered since the run opened its partitions. Put it back, or begin a new run")
+        return
+    record = partitions.files.get(path.name)
     if record is None:
         raise DataError(f"{path}: expected an entry in {manifest.NAME}, found none. {manifest.REMAKE}")
     if len(examples) != record.num_examples:
         raise DataError(f"{path}: wrong number: expected {record.num_examples} examples, received {len(examples)}")
-    if hashlib.sha256(payload).hexdigest() != record.sha256:
+    if not is_same:
         raise DataError(f"{path}: altered or damaged: its sha256 is not the manifest's. {manifest.REMAKE}")
+
+
+def _sha256(payload: bytes) -> str:
+    return hashlib.sha256(payload).hexdigest()
 
 
 def _read(path: Path, read: Callable[[Path], bytes] = untrusted.read_bytes) -> tuple[Examples, bytes]:

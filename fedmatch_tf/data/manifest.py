@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Optional
@@ -34,6 +35,7 @@ class SourceRecord:
     num_examples: int
     checksum: str
     official: Optional[bool]
+    skipped: Optional[tuple[str, ...]] = None  # images that could not be read and were left out
 
 
 @dataclass(frozen=True)
@@ -56,13 +58,15 @@ class Manifest:
 def to_json(manifest: Manifest) -> str:
     """The manifest's text."""
     spec = {name: value for name, value in asdict(manifest.spec).items() if value is not None}
-    seed = spec.pop("seed")
+    seed, source = spec.pop("seed"), asdict(manifest.source)
+    if not source["skipped"]:
+        del source["skipped"]
     content = {
         "version": VERSION,
         "task": manifest.spec.task,
         "seed": seed,
         "settings": spec,
-        "source": asdict(manifest.source),
+        "source": source,
         "class_names": manifest.class_names,
         "image_shape": manifest.image_shape,
         "unused": manifest.unused,
@@ -93,10 +97,11 @@ def describe(manifest: Manifest) -> str:
     dealt += "" if spec.classes_per_client is None else f", of {spec.classes_per_client} classes"
     steps = f" and step ({spec.num_steps} steps)" if KINDS[spec.kind].streams else ""
     shape = "x".join(str(size) for size in manifest.image_shape)
+    what = f"vectors of {shape}" if len(manifest.image_shape) == 1 else f"images {shape}"
     return "\n".join(
         (
             f"{spec.task}, seed {spec.seed}",
-            f"  source      {source.origin}: {source.num_examples:,} images {shape}, {manifest.num_classes} classes",
+            f"  source      {source.origin}: {source.num_examples:,} {what}, {manifest.num_classes} classes",
             f"  clients     {spec.num_clients}",
             f"  labelled    {sizes('labeled')} for {owner}, {labels}",
             f"  unlabelled  {sizes('unlabeled')} for each client{steps}{dealt}",
@@ -106,11 +111,23 @@ def describe(manifest: Manifest) -> str:
     )
 
 
+def note_on_skipped(names: Sequence[str]) -> str:
+    """How many images could not be read, and which (twenty of them); empty if all could."""
+    more = f" and {len(names) - 20:,} more" if len(names) > 20 else ""
+    return f"{len(names):,} images that can't be read are left out: {', '.join(names[:20])}{more}" if names else ""
+
+
 def read_manifest(folder: Path) -> Manifest:
     """The folder's manifest; DataError if it is damaged."""
+    return read_both(folder)[0]
+
+
+def read_both(folder: Path) -> tuple[Manifest, str]:
+    """(the folder's manifest, its checksum: of the same reading)."""
     path = folder / NAME
     try:
-        content = json.loads(untrusted.read_text(path))
+        payload = untrusted.read_bytes(path, untrusted.MOST_TEXT)
+        content = json.loads(payload)
         if content["version"] != VERSION:
             raise DataError(f"expected version {VERSION}, received {short(content['version'])}")
         values = {name: content[name] for name in ("source", "class_names", "image_shape", "unused", "files")}
@@ -118,17 +135,7 @@ def read_manifest(folder: Path) -> Manifest:
         manifest: Manifest = typed.read(Manifest, "manifest", {**values, "spec": spec})
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise DataError(f"{path}: damaged, or not a manifest ({type(error).__name__}: {error}). {REMAKE}") from error
-    return manifest
+    return manifest, hashlib.sha256(payload).hexdigest()
 
 
 REMAKE = "Make the partitions again with --work-type gen_data --force"
-
-
-def fingerprint(folder: Path) -> str:
-    """What tells a folder's partitions from others: the checksum of their manifest, or, without one, of all files."""
-    if (folder / NAME).exists():
-        return hashlib.sha256(untrusted.read_bytes(folder / NAME)).hexdigest()
-    content = hashlib.sha256()
-    for path in sorted(folder.glob("*.npy")):
-        content.update(path.name.encode() + hashlib.sha256(untrusted.read_bytes(path)).digest())
-    return content.hexdigest()

@@ -22,12 +22,13 @@ def silent(items: Iterable[Item], total: int, what: str) -> Iterable[Item]:
 class Raw(NamedTuple):
     """Images and labels as a file holds them."""
 
-    x: np.ndarray  # uint8 [n, h, w] or [n, h, w, channels]
+    x: np.ndarray  # uint8 [n, h, w] or [n, h, w, channels]; vectors float32 [n, d]
     y: np.ndarray  # int64 [n]
     origin: str
     class_names: tuple[str, ...] = ()
     num_test: int = 0  # of them, the last: a test set of their own
     published: bool | None = None  # whether its files are the published ones; None if no checksum of files is known
+    skipped: tuple[str, ...] = ()  # files that could not be read and were left out
 
 
 def check_complete(files: Mapping[str, object], expected: Iterable[str], what: str) -> None:

@@ -10,13 +10,14 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Callable
 
 import numpy as np
 
 from fedmatch_tf.base import untrusted
-from fedmatch_tf.base.errors import DataError
+from fedmatch_tf.base.errors import DataError, shortened
 from fedmatch_tf.base.untrusted import StoredArray
 from fedmatch_tf.data import cifar, svhn
 from fedmatch_tf.data.raw import Progress, Raw, check_complete, silent
@@ -32,19 +33,27 @@ IMAGE_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF")  # nothing else is
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 
 
-def read(path: Path, image_size: int, progress: Progress = silent, pad: bool = False, images: int = 0) -> Raw:
+def read(
+    path: Path,
+    image_size: int,
+    progress: Progress = silent,
+    pad: bool = False,
+    images: int = 0,
+    skip_broken: bool = False,
+) -> Raw:
     """Images and labels of a file or folder in any format we know, told apart by names inside it.
 
     Args:
         pad: put image files of 28x28 into a black frame of 32x32 first.
         images: how many are expected at most, if more than usual; what needs much more memory than those is refused.
+        skip_broken: leave out images that can't be read.
     """
     most = most_bytes(image_size, images)
     if not path.exists():
         raise DataError(f"{path}: expected a file or folder, found nothing there")
     try:
         if path.is_dir():
-            return _read_folder(path, image_size, progress, pad, most)
+            return _read_folder(path, partial(_read_images, image_size, progress, pad, most, skip_broken), most)
         (raw,) = [_read_file(file, most) for file in progress([path], 0, f"Reading {path.name}")]
         return raw
     except DataError as error:
@@ -74,7 +83,7 @@ def _read_file(path: Path, most: int) -> Raw:
     raise DataError("expected .npz, .tar.gz, .mat or a folder")
 
 
-def _read_folder(path: Path, image_size: int, progress: Progress, pad: bool, most: int) -> Raw:
+def _read_folder(path: Path, read_images: ReadImages, most: int) -> Raw:
     for folder in (path, *(path / name for name in cifar.FOLDERS)):
         paths = _paths(folder, cifar.FILES)
         if paths:
@@ -84,10 +93,10 @@ def _read_folder(path: Path, image_size: int, progress: Progress, pad: bool, mos
     if svhn.FILES[0] in names:
         return svhn.read(_paths(path, svhn.FILES))
     if {"train", "test"} <= names and any(child.is_dir() for child in (path / "train").glob("*")):
-        return read_split_folders(path, image_size, progress, pad, most)
+        return read_split_folders(path, read_images)
     if any(name in names or f"{name}.gz" in names for pair in IDX_PAIRS for name in pair):
         return read_idx(path, most)
-    return read_image_folder(path, image_size, progress, pad, most)
+    return read_image_folder(path, read_images)
 
 
 def _paths(folder: Path, names: Sequence[str]) -> dict[str, Path]:
@@ -127,17 +136,24 @@ def _raw_of(arrays: Mapping[str, StoredArray], names: Sequence[str]) -> Raw:
     images, begin = _room_for([arrays[x].shape for x, _ in pairs]), 0
     for x, _ in pairs:
         rows = slice(begin, begin + arrays[x].shape[0])
-        arrays[x].read_into(images[rows])
+        if images.dtype == np.uint8:
+            arrays[x].read_into(images[rows])
+        else:
+            with np.errstate(over="ignore"):
+                images[rows] = arrays[x].read()
+            if not np.isfinite(images[rows]).all():
+                raise DataError(f"{x}: expected finite vectors, as float32 has them, received NaN or infinity")
         begin = rows.stop
     labels = np.concatenate([arrays[y].read().reshape(-1) for _, y in pairs]).astype(np.int64)
     return Raw(images, labels, "npz", num_test=arrays["x_test"].shape[0] if len(pairs) == 2 else 0)
 
 
 def _check_pair(x: StoredArray, y: StoredArray, x_name: str, y_name: str) -> None:
-    if x.dtype != np.uint8 or len(x.shape) not in (3, 4) or 0 in x.shape[1:]:
+    is_vectors = len(x.shape) == 2 and x.dtype.kind in "fiu"
+    if (not is_vectors and (x.dtype != np.uint8 or len(x.shape) not in (3, 4))) or 0 in x.shape[1:]:
         raise DataError(
-            f"{x_name}: expected uint8 [n,h,w] or [n,h,w,channels], received {x.dtype} {list(x.shape)}. "
-            f"Scale images to 0..255 and convert them to uint8"
+            f"{x_name}: expected uint8 [n,h,w] or [n,h,w,channels], or vectors [n,d], received {x.dtype} "
+            f"{list(x.shape)}. Scale images to 0..255 and convert them to uint8"
         )
     if y.dtype.kind not in "iu" or len(y.shape) not in (1, 2) or math.prod(y.shape) != y.shape[0]:
         raise DataError(
@@ -149,11 +165,12 @@ def _check_pair(x: StoredArray, y: StoredArray, x_name: str, y_name: str) -> Non
 
 
 def _room_for(shapes: Sequence[tuple[int, ...]]) -> np.ndarray:
-    """An array for images uint8 of these shapes, one after the other."""
+    """An array for images uint8, or vectors float32, of these shapes, one after the other."""
     if len({shape[1:] for shape in shapes}) > 1:
         words = " and ".join(str(list(shape)) for shape in shapes)
         raise DataError(f"expected train and test images of one shape, received {words}")
-    return np.empty((sum(shape[0] for shape in shapes), *shapes[0][1:]), np.uint8)
+    kind = np.float32 if len(shapes[0]) == 2 else np.uint8
+    return np.empty((sum(shape[0] for shape in shapes), *shapes[0][1:]), kind)
 
 
 def read_idx(folder: Path, most: int) -> Raw:
@@ -194,11 +211,9 @@ def _idx_shape(file: IO[bytes], name: str, num_dims: int) -> tuple[int, ...]:
     return struct.unpack(f">{num_dims}I", header[4:])
 
 
-def read_image_folder(folder: Path, image_size: int, progress: Progress, pad: bool, most: int) -> Raw:
+def read_image_folder(folder: Path, read_images: ReadImages) -> Raw:
     """One class a sub-folder (its images in it, or in its `images` folder), classes and files in order of name."""
-    classes = _classes_in(folder)
-    x, y = _read_images([classes], image_size, progress, pad, most)
-    return Raw(x, y, "image folder", tuple(classes))
+    return read_images([_classes_in(folder)])
 
 
 def _classes_in(folder: Path) -> dict[str, list[Path]]:
@@ -216,18 +231,45 @@ def _classes_in(folder: Path) -> dict[str, list[Path]]:
 
 
 def _read_images(
-    parts: Sequence[Mapping[str, Sequence[Path]]], image_size: int, progress: Progress, pad: bool, most: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """(images, labels) of one part after the other."""
-    files = [(file, label) for classes in parts for label, images in enumerate(classes.values()) for file in images]
+    image_size: int,
+    progress: Progress,
+    pad: bool,
+    most: int,
+    skip_broken: bool,
+    parts: Sequence[Mapping[str, Sequence[Path]]],
+) -> Raw:
+    """The images of one part after the other; the last of several is the test set."""
+    files = [
+        (file, label, part)
+        for part, classes in enumerate(parts)
+        for label, images in enumerate(classes.values())
+        for file in images
+    ]
     untrusted.check_size(f"{len(files):,} images at {image_size}x{image_size}", len(files) * image_size**2 * 3, most)
-    x = np.empty((len(files), image_size, image_size, 3), np.uint8)
-    for i, (file, _) in enumerate(progress(files, len(files), "Reading images")):
-        x[i] = read_image(file, image_size, pad)
-    return x, np.array([label for _, label in files], np.int64)
+    x, readable, errors = np.empty((len(files), image_size, image_size, 3), np.uint8), list[tuple[int, int]](), []
+    for file, label, part in progress(files, len(files), "Reading images"):
+        try:
+            x[len(readable)] = read_image(file, image_size, pad)
+            readable.append((label, part))
+        except DataError as error:
+            errors.append((f"{file.parent.name}/{file.name}", f"\n  {shortened(str(error), _LINE)}"))
+    if errors and not skip_broken:
+        more = f"\n  and {len(errors) - _MOST_NAMED:,} more" if len(errors) > _MOST_NAMED else ""
+        raise DataError(
+            f"{len(errors):,} of {len(files):,} images can't be read. Repair or remove them; to train without them "
+            f"give --skip-broken:{''.join(text for _, text in errors[:_MOST_NAMED])}{more}"
+        )
+    y = np.array([label for label, _ in readable], np.int64)
+    num_test = sum(part == len(parts) - 1 for _, part in readable) if len(parts) > 1 else 0
+    skipped = tuple(name for name, _ in errors)
+    return Raw(x[: len(y)], y, "image folder", tuple(parts[0]), num_test=num_test, skipped=skipped)
 
 
-def read_split_folders(folder: Path, image_size: int, progress: Progress, pad: bool, most: int) -> Raw:
+ReadImages = Callable[[Sequence[Mapping[str, Sequence[Path]]]], Raw]
+_MOST_NAMED, _LINE = 20, 150  # images that can't be read, and characters of what is said of each
+
+
+def read_split_folders(folder: Path, read_images: ReadImages) -> Raw:
     """`train`, `valid` if it is there, and `test`, each with one sub-folder per class, as CINIC-10 has them."""
     parts = []
     for name in ("train", "valid", "test"):
@@ -239,8 +281,7 @@ def read_split_folders(folder: Path, image_size: int, progress: Progress, pad: b
     if len({tuple(part) for part in parts}) > 1:
         names = " and ".join(", ".join(part) for part in parts)
         raise DataError(f"expected the same class folders in train, valid and test, found {names}")
-    x, y = _read_images(parts, image_size, progress, pad, most)
-    return Raw(x, y, "image folder", tuple(parts[0]), num_test=sum(map(len, parts[-1].values())))
+    return read_images(parts)
 
 
 def _images_of_class(folder: Path) -> list[Path]:

@@ -25,7 +25,7 @@ from fedmatch_tf.data.raw import Progress, Raw, silent
 class Source:
     """A dataset, ready to be dealt out."""
 
-    x: np.ndarray  # uint8 [n, size, size, 3]
+    x: np.ndarray  # uint8 [n, size, size, 3], or vectors float32 [n, d]
     y: np.ndarray  # int64 [n], every class 0 .. C-1 present
     class_names: tuple[str, ...]
     origin: str
@@ -33,6 +33,7 @@ class Source:
     official: bool | None  # whether they are the published ones; None where no checksum is known
     groups: np.ndarray | None  # int64 [n], equal for exact copies; None where copies may fall on two sides
     num_test: int = 0  # the last ones, which the dataset itself has as its test set
+    skipped: tuple[str, ...] = ()  # files that could not be read and were left out
 
 
 class Place(NamedTuple):
@@ -43,11 +44,22 @@ class Place(NamedTuple):
     is_users: bool  # its files are the user's own
 
 
-def load_source(dataset: str, source: str | None = None, image_size: int = 32, progress: Progress = silent) -> Source:
-    """The dataset from `source` if given, else from the first place that has it, else downloaded."""
+def load_source(
+    dataset: str,
+    source: str | None = None,
+    image_size: int = 32,
+    progress: Progress = silent,
+    skip_broken: bool = False,
+) -> Source:
+    """The dataset from `source` if given, else from the first place that has it, else downloaded.
+
+    Args:
+        skip_broken: leave out images that can't be read.
+    """
     record = DATASETS[dataset]
     if source is not None:
-        return _finished(record, _read(record, Path(source), image_size, progress), image_size, True, progress)
+        raw = _read(record, Path(source), image_size, progress, skip_broken)
+        return _finished(record, raw, image_size, True, progress)
     if record.embedded is not None:
         return _finished(record, record.embedded(), image_size, False, progress)
     remarks: list[str] = []
@@ -55,7 +67,7 @@ def load_source(dataset: str, source: str | None = None, image_size: int = 32, p
         remark = "nothing there"
         if place.path.exists():
             try:
-                return _from_place(record, place, image_size, progress)
+                return _from_place(record, place, image_size, progress, skip_broken)
             except DataError as error:
                 if place.is_users:
                     raise
@@ -64,14 +76,15 @@ def load_source(dataset: str, source: str | None = None, image_size: int = 32, p
     return _finished(record, _download(record, image_size, progress, remarks), image_size, False, progress)
 
 
-def _read(dataset: Dataset, path: Path, image_size: int, progress: Progress) -> Raw:
+def _read(dataset: Dataset, path: Path, image_size: int, progress: Progress, skip_broken: bool = False) -> Raw:
     if dataset.read is not None:
         return dataset.read(path)
-    return readers.read(path, image_size, progress, dataset.pads, (dataset.num_images or 0) + dataset.num_extra)
+    most = (dataset.num_images or 0) + dataset.num_extra
+    return readers.read(path, image_size, progress, dataset.pads, most, skip_broken)
 
 
-def _from_place(dataset: Dataset, place: Place, image_size: int, progress: Progress) -> Source:
-    raw = _read(dataset, place.path, image_size, progress)
+def _from_place(dataset: Dataset, place: Place, image_size: int, progress: Progress, skip_broken: bool) -> Source:
+    raw = _read(dataset, place.path, image_size, progress, skip_broken)
     if raw.class_names and dataset.num_classes not in (None, len(raw.class_names)):
         raise DataError(
             f"{place.path}: expected {dataset.num_classes} class folders of {dataset.title}, found "
@@ -135,15 +148,15 @@ def _finished(dataset: Dataset, raw: Raw, image_size: int, is_users: bool, progr
     names = raw.class_names or dataset.class_names
     if len(names) != num_classes:
         names = tuple(str(label) for label in range(num_classes))
-    x = fit_images(_three_channels(raw.x), image_size, dataset.pads, progress)
+    x = _inputs(raw.x, dataset, image_size, progress)
     groups = copies(x) if raw.origin == "image folder" else None
-    return Source(x, raw.y, names, raw.origin, checksum, official, groups, raw.num_test)
+    return Source(x, raw.y, names, raw.origin, checksum, official, groups, raw.num_test, raw.skipped)
 
 
 def read_labelled(
     source: Path, dataset: str, image_size: int, class_names: Sequence[str], progress: Progress = silent
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(images uint8 [n, size, size, 3], labels [n]) of a source, for a model of these classes.
+    """(images uint8 [n, size, size, 3], or vectors, and labels [n]) of a source, for a model of these classes.
 
     Class folders are matched by name, and a source may have fewer classes than the model; without names, labels are
     the model's class numbers.
@@ -160,7 +173,7 @@ def read_labelled(
         y = raw.y
     if y.min() < 0 or y.max() >= len(class_names):
         raise DataError(f"{source}: expected labels 0 to {len(class_names) - 1}, received {y.min()} to {y.max()}")
-    return fit_images(_three_channels(raw.x), image_size, DATASETS[dataset].pads, progress), y
+    return _inputs(raw.x, DATASETS[dataset], image_size, progress), y
 
 
 def read_image_like(dataset: str, file: Path, image_size: int) -> np.ndarray:
@@ -194,6 +207,15 @@ def copies(x: np.ndarray) -> np.ndarray:
     """A number for each image, the same for exact copies."""
     numbers: dict[bytes, int] = {}
     return np.array([numbers.setdefault(hashlib.sha256(image.tobytes()).digest(), len(numbers)) for image in x])
+
+
+def _inputs(x: np.ndarray, dataset: Dataset, image_size: int, progress: Progress) -> np.ndarray:
+    """What a network is given: images of this size, or vectors as they are."""
+    if x.ndim == 2 and not dataset.given_by_source:
+        raise DataError(
+            f"expected the images of {dataset.title}, received vectors {list(x.shape)}; use the dataset own"
+        )
+    return x if x.ndim == 2 else fit_images(_three_channels(x), image_size, dataset.pads, progress)
 
 
 def _three_channels(x: np.ndarray) -> np.ndarray:

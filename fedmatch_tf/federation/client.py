@@ -12,6 +12,8 @@ In the margin: the lines of algorithm 1; those of algorithm 2.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,9 +25,9 @@ from fedmatch_tf.data.files import Examples
 from fedmatch_tf.data.loader import ClientData
 from fedmatch_tf.federation import scoring
 from fedmatch_tf.federation.evaluation import Evaluation
-from fedmatch_tf.federation.steps import checked, count_labels, losses_of
+from fedmatch_tf.federation.steps import checked, count_labels, losses_of, weak_view
 from fedmatch_tf.federation.tasks import ClientResult, ClientTask, EvalTask, LabeledAcc, client_model
-from fedmatch_tf.learners.batches import ClientRound, Minibatches
+from fedmatch_tf.learners.batches import ClientRound, Minibatches, View
 from fedmatch_tf.learners.learner import Learner, Terms
 from fedmatch_tf.networks import build as networks
 from fedmatch_tf.networks.params import Params
@@ -53,16 +55,17 @@ class Client:
             labeled_acc_on: labelled data on which accuracy is measured around every step, if it is.
         """
         l1_thres, received = self._config.l1_thres, task.broadcast.params
-        helper_probs = self._helper_probs(task.broadcast, data.unlabeled)  # line 14; line 18
+        views = self._views(task, data)
         networks.write(self._model, received)
         self._learner.begin_round()
         predict = lambda x: self._evaluation.predict(received.theta(l1_thres), x)  # noqa: E731
-        made = self._learner.batches(ClientRound(task.round_num, task.client, task.lr, data, helper_probs, predict))
+        made = self._learner.batches(ClientRound(task.round_num, task.client, task.lr, views, predict))
         steps, truths, labeled_acc = self._train(made, labeled_acc_on)  # lines 15 to 20; lines 19 to 23
         losses = losses_of(steps, made.num_batches, str(task))  # only now do values leave the device
         confident_rows, num_correct = count_labels(steps, truths)
         trained = checked(networks.read(self._model), str(task))
         upload = self._algorithm.upload(trained, received)
+        num_frozen = networks.num_frozen(self._model) if task.is_new else 0
         theta, splits = trained.theta(l1_thres), scoring.client_splits(self._config)
         to_score = [EvalTask(task.round_num, client_model(task.client), split, theta) for split in splits]
         return ClientResult(
@@ -71,7 +74,7 @@ class Client:
             psi=upload.params.psi,
             num_examples=self._learner.num_examples(data),
             embedding=self._evaluation.embed(upload.params.theta(), self._probe) if self._algorithm.embeds else None,
-            s2c=task.broadcast.cost,
+            s2c=task.broadcast.cost.with_frozen(num_frozen, len(received.sigma)),
             c2s=upload.cost,
             plateau=task.plateau,
             lr=task.lr,
@@ -84,8 +87,19 @@ class Client:
             labeled_acc=labeled_acc,
         )
 
+    def _views(self, task: ClientTask, data: ClientData) -> list[View]:
+        """What each epoch sees; one view of all epochs, if nothing is drawn for them."""
+        views = []
+        for epoch in range(1 if self._config.weak == "none" else self._config.num_epochs_client):
+            weak = partial(weak_view, self._config, ids=(task.round_num, task.client, epoch))
+            labeled = None if data.labeled is None else weak("weak labelled", data.labeled)
+            unlabeled = weak("weak unlabelled", data.unlabeled)
+            probs = self._helper_probs(task.broadcast, unlabeled)  # line 14; line 18
+            views.append(View(replace(data, labeled=labeled, unlabeled=unlabeled), probs))
+        return views
+
     def _helper_probs(self, broadcast: Broadcast, unlabeled: Examples) -> np.ndarray:
-        """[helpers, unlabelled examples, classes]: helpers are frozen, so they predict once for the whole round."""
+        """[helpers, unlabelled examples, classes]: helpers are frozen, so they predict before the first step."""
         sigma, psi = broadcast.params
         models = [Params(helper) if psi is None else Params(sigma, helper) for helper in broadcast.helpers]
         probs = [self._evaluation.predict(model.theta(), unlabeled.x) for model in models]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 import numpy as np
 
@@ -44,6 +45,16 @@ class Evaluation:
         passes = scoring.passes(self._config, len(x))
         return np.concatenate([self._evaluator.predict(x[rows]).numpy() for rows in passes])
 
+    def seconds_per_image(self) -> float:
+        """Of a forward pass with whatever kernels there are: mean of half a second, after one that compiles."""
+        x, passes = self._examples("valid").x[:_MEASURED], 0
+        self._evaluator.predict(x).numpy()
+        begin = time.perf_counter()
+        while time.perf_counter() - begin < _MEASURED_SECONDS:
+            self._evaluator.predict(x).numpy()
+            passes += 1
+        return (time.perf_counter() - begin) / passes / len(x)
+
     def embed(self, theta: np.ndarray, probe: np.ndarray) -> np.ndarray:
         """What a model is known by: its prediction [classes] on the probe image."""
         self._evaluator.load(theta)
@@ -62,3 +73,6 @@ class Evaluation:
         if examples is None:
             raise DataError(f"expected {split} data here, found none")
         return examples
+
+
+_MEASURED, _MEASURED_SECONDS = 100, 0.5  # images in a pass, and how long at least

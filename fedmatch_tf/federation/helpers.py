@@ -8,7 +8,12 @@ import numpy as np
 
 
 def probe_image(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Noise around grey, [1, h, w, c] in [0, 1]: normal with mean and deviation 125, redrawn until within 0 .. 255."""
+    """Noise around grey, [1, h, w, c] in [0, 1]: normal with mean and deviation 125, redrawn until within 0 .. 255.
+
+    Of vectors a standard normal draw, [1, n].
+    """
+    if len(shape) == 1:
+        return rng.standard_normal((1, *shape), np.float32)
     values = rng.normal(125, 125, (1, *shape))
     while (outside := (values < 0) | (values > 255)).any():
         values[outside] = rng.normal(125, 125, int(outside.sum()))

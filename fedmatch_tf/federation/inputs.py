@@ -69,7 +69,7 @@ def _numbers(kernel: object) -> np.ndarray:
 
 
 def read_probe(path: Path, image_shape: Sequence[int], read: Read = untrusted.read_bytes) -> np.ndarray:
-    """The image that models are embedded on: float32 [1, h, w, c] in [0, 1]."""
+    """What models are embedded on: an image, float32 [1, h, w, c] in [0, 1], or a vector, float32 [1, n]."""
     try:
         image = np.load(io.BytesIO(read(path)), allow_pickle=False)
     except Exception as error:  # as above
@@ -78,6 +78,6 @@ def read_probe(path: Path, image_shape: Sequence[int], read: Read = untrusted.re
     if not isinstance(image, np.ndarray) or image.dtype != np.float32 or list(image.shape) != expected:
         received = f"{image.dtype} {list(image.shape)}" if isinstance(image, np.ndarray) else type(image).__name__
         raise DataError(f"--probe-image: {path}: expected float32 {expected}, received {received}")
-    if not (np.isfinite(image).all() and image.min() >= 0 and image.max() <= 1):
+    if not np.isfinite(image).all() or (len(image_shape) > 1 and (image.min() < 0 or image.max() > 1)):
         raise DataError(f"--probe-image: {path}: expected values in [0, 1], received {image.min()} to {image.max()}")
     return image

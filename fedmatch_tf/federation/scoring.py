@@ -20,8 +20,8 @@ Scores = dict[tuple[ModelKey, Split], Score]
 
 
 def client_splits(config: Config) -> tuple[Split, ...]:
-    """What every client's model is scored on: validation data if that decides on its lr, test data if asked for."""
-    valid: tuple[Split, ...] = ("valid",) if config.lr_signal == "client" else ()
+    """What clients' models are scored on: validation data if lr or nobody else asks for it, test data if asked for."""
+    valid: tuple[Split, ...] = ("valid",) if config.lr_source == "client" or not config.has_global_model else ()
     return (*valid, "test") if clients_test(config) else valid
 
 

@@ -60,7 +60,7 @@ class Store(Protocol):
 
 def initial_state(config: Config, params: Params) -> ServerState:
     """The state before round 0."""
-    on_devices = config.lr_memory == "device" and config.lr_signal == "client"
+    on_devices = config.lr_memory == "device" and config.lr_source == "client"
     device_lrs = (config.lr,) * config.num_devices if on_devices else ()
     return ServerState(0, params, schedule.start(config.lr, config.patience), {}, device_lrs)
 
@@ -80,9 +80,10 @@ class Training:
 
     def __call__(self, state: ServerState) -> ServerState:
         """The state after the epochs; with labels at the clients there are none."""
-        config = self._config
+        config, velocity = self._config, None
         for epoch in range(_num_epochs(config)):
-            params, losses = self._crew.train_server(ServerTask(self._round_num, epoch, state.params, state.plateau.lr))
+            task = ServerTask(self._round_num, epoch, state.params, state.plateau.lr, velocity)
+            params, losses, velocity = self._crew.train_server(task)
             theta, splits = params.theta(config.l1_thres), client_splits(config)
             self.scores |= self._crew.score(eval_tasks(config, self._round_num, SERVER, theta, splits))
             self._losses.append(losses)
@@ -98,7 +99,7 @@ class Training:
 
 def _next_epoch(config: Config, algorithm: Algorithm, state: ServerState) -> ServerTask | None:
     """The server's first epoch of the next round, if it needs nothing that this round's scores or the next will say."""
-    depends = config.lr_signal == "server" or not algorithm.trains_ahead
+    depends = config.lr_source == "server" or not algorithm.trains_ahead
     if depends or _num_epochs(config) == 0 or state.rounds_done == config.num_rounds:
         return None
     return ServerTask(state.rounds_done, 0, state.params, state.plateau.lr)
@@ -162,12 +163,12 @@ def client_tasks(
         helping = [other.params for other in others if other is not None and other.params is not None]
         message = algorithm.broadcast(state, None if held is None else held.params, helping)
         plateau = schedule.start(config.lr, config.patience) if held is None else held.plateau
-        if config.lr_signal == "server":
+        if config.lr_source != "client":
             plateau = state.plateau
         lr = plateau.lr
         if state.device_lrs and held is not None:  # a newcomer begins with the initial rate in any case
             lr = state.device_lrs[devices[client]]
-        yield ClientTask(round_num, client, task_step(config, round_num), message, plateau, lr)
+        yield ClientTask(round_num, client, task_step(config, round_num), message, plateau, lr, held is None)
 
 
 def lost(config: Config, round_num: int, clients: Iterable[int]) -> frozenset[int]:
@@ -206,7 +207,17 @@ def fold(
     results.sort(key=lambda result: result.client)
     state = algorithm.after_clients(algorithm.finish(state, total) if planned else state, train)
     known = {each.client: each.embedding for each in results if each.client not in lost and each.embedding is not None}
-    return state._replace(rounds_done=state.rounds_done + 1, embeddings={**state.embeddings, **known}), results
+    done, embeddings = state.rounds_done + 1, {**state.embeddings, **known}
+    plateau = _of_round(algorithm.config, state.plateau, done)
+    return state._replace(rounds_done=done, embeddings=embeddings, plateau=plateau), results
+
+
+def _of_round(config: Config, plateau: Plateau, round_num: int) -> Plateau:
+    """The learning rate of a round, if it follows from that; after the last one it stays."""
+    if config.lr_schedule not in schedule.BY_ROUND:
+        return plateau
+    share = schedule.BY_ROUND[config.lr_schedule](min(round_num, config.num_rounds - 1) / config.num_rounds)
+    return plateau._replace(lr=max(config.lr * share, config.lr_min))
 
 
 def score(config: Config, algorithm: Algorithm, crew: Crew, state: ServerState) -> Scores:
@@ -218,7 +229,7 @@ def score(config: Config, algorithm: Algorithm, crew: Crew, state: ServerState) 
     if config.has_global_model:
         theta = state.params.theta(config.l1_thres)
         tasks += eval_tasks(config, round_num, GLOBAL, theta, ("test",))
-        if config.keep_best or config.lr_signal == "server":
+        if config.keep_best or config.lr_source != "client":
             tasks += eval_tasks(config, round_num, GLOBAL, theta, ("valid",))
     if config.ablate_eval:
         tasks += eval_tasks(config, round_num, GLOBAL_SIGMA, state.params.sigma, ("test",))
@@ -230,7 +241,7 @@ def end_round(config: Config, state: ServerState, results: Sequence[ClientResult
     """The state for the next round: the best model so far, learning rates as this round's validations leave them."""
     if config.keep_best:
         state = state._replace(best=_better(config, state, scores[GLOBAL, "valid"].loss))
-    if config.lr_signal == "server":
+    if config.lr_source == "server":
         return state._replace(plateau=next_lr(config, state.plateau, scores[GLOBAL, "valid"]))
     if not state.device_lrs:
         return state
@@ -255,8 +266,8 @@ def _better(config: Config, state: ServerState, valid_loss: float) -> Best:
 
 
 def next_lr(config: Config, plateau: Plateau, valid: Score | None) -> Plateau:
-    """The learning rate's state after a validation, if there was one that decides on it."""
-    if valid is None:
+    """The learning rate's state after a validation, if there was one and it decides on that."""
+    if valid is None or config.lr_source == "round":
         return plateau
     return schedule.advance(plateau, valid.loss, config.patience, config.lr_factor, config.lr_min)
 

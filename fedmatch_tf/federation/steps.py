@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fedmatch_tf.base import seeding
 from fedmatch_tf.config import Config
 from fedmatch_tf.data.files import Examples
 from fedmatch_tf.federation.tasks import Losses, ServerResult, ServerTask, TrainingError
@@ -22,11 +23,23 @@ LOWER_LR = "A lower --lr may help"
 def train_epoch(config: Config, model: Any, learner: Learner, labeled: Examples, task: ServerTask) -> ServerResult:
     """The server's epoch on its labelled set: a supervised step on sigma for every minibatch (algorithm 2)."""
     networks.write(model, task.params)
+    learner.sgd.begin(task.velocity)
     done, lr = share_done(config, task.round_num, task.epoch / config.num_epochs_server), np.float32(task.lr)
+    labeled = weak_view(config, "weak, the server's", labeled, (task.round_num, task.epoch))
     rows = all_slices(len(labeled), config.batch_size_server)  # lines 5 to 7
     steps = [learner.server_step(labeled.x[part], labeled.y[part], done, lr) for part in rows]
     losses = losses_of(steps, len(steps), str(task))
-    return ServerResult(checked(networks.read(model), str(task)), losses)
+    return ServerResult(checked(networks.read(model), str(task)), losses, learner.sgd.velocity())
+
+
+def weak_view(config: Config, purpose: str, examples: Examples, ids: Sequence[int]) -> Examples:
+    """The examples as an epoch sees them: with --weak each image's weak view, drawn for this purpose and these ids."""
+    if config.weak == "none":
+        return examples
+    seed = seeding.stream(config.seed, purpose, *ids).integers(0, 2**31 - 1, 2, np.int32)
+    from fedmatch_tf.data import augment  # loads TensorFlow
+
+    return Examples(augment.flip_crop(examples.x, seed).numpy(), examples.y)
 
 
 def checked(params: Params, where: str) -> Params:

@@ -90,6 +90,7 @@ class ClientTask(NamedTuple):
     broadcast: Broadcast
     plateau: Plateau  # the client's own
     lr: float  # that it trains with: its own, unless clients share devices
+    is_new: bool = False  # nothing is known of the client, so it has to be sent what of the network is frozen, too
     score: bool = True  # whether the worker scores the trained model, or gives back its theta for others to do that
 
     def __str__(self) -> str:
@@ -132,6 +133,7 @@ class ServerTask(NamedTuple):
     epoch: int
     params: Params
     lr: float
+    velocity: np.ndarray | None = None  # with --momentum, of the epoch before in the same round
 
     def __str__(self) -> str:
         return f"round {self.round_num + 1}, the server's epoch {self.epoch + 1}"
@@ -142,6 +144,7 @@ class ServerResult(NamedTuple):
 
     params: Params
     losses: Losses
+    velocity: np.ndarray | None = None  # with --momentum
 
 
 class EvalTask(NamedTuple):
@@ -186,6 +189,13 @@ class CheckTask(NamedTuple):
 
     def __str__(self) -> str:
         return "the network"
+
+
+class PaceTask(NamedTuple):
+    """Seconds that the network takes for an image come back: of a forward pass, as in evaluation."""
+
+    def __str__(self) -> str:
+        return "the network's speed"
 
 
 class ModelTask(NamedTuple):

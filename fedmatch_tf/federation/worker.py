@@ -29,6 +29,7 @@ from fedmatch_tf.federation.tasks import (
     EvalTask,
     InitTask,
     ModelTask,
+    PaceTask,
     ProfileTask,
     ServerResult,
     ServerTask,
@@ -37,19 +38,25 @@ from fedmatch_tf.federation.tasks import (
 from fedmatch_tf.networks import build as networks
 from fedmatch_tf.networks import files
 from fedmatch_tf.networks.evaluate import Evaluator, on_device
+from fedmatch_tf.networks.from_file import KerasFile
 
 CACHE_BYTES = 256 * 2**20  # of clients' images, in every worker
 
 
 class Worker:
-    """Runs any task of a run; partitions are looked up on this disk, unless they are given."""
+    """Runs any task of a run; partitions are looked up on this disk, unless they are given.
 
-    def __init__(self, config: Config, partitions: Partitions | None = None) -> None:
+    Args:
+        network: the content of the Keras file that the config names, if it names one.
+    """
+
+    def __init__(self, config: Config, partitions: Partitions | None = None, network: bytes | None = None) -> None:
         self._config = config
         self._partitions = partitions or loader.open_partitions(Path(config.dataset_path), config.task)
         self._data = loader.ClientCache(self._partitions, CACHE_BYTES)
         shape, num_classes = self._partitions.image_shape, self._partitions.num_classes
-        build = partial(networks.build_network, config.arch, shape, num_classes, precision=config.precision)
+        self._arch = config.arch if network is None else KerasFile(config.arch, network)
+        build = partial(networks.build_network, self._arch, shape, num_classes, precision=config.precision)
         self._model = build(decomposed=config.decomposed, l1_thres=config.l1_thres)
         self._own_starts = networks.own_starts(self._model)  # now, while it is new
         strong_view = augment.identity if config.augment == "none" else augment.rand_augment(config.equalize)
@@ -96,6 +103,10 @@ class Worker:
         networks.write(self._model, task.params)
 
     @run.register
+    def _pace(self, _: PaceTask) -> float:
+        return self._evaluation.seconds_per_image()
+
+    @run.register
     def _file(self, task: ModelTask) -> bytes:
         return files.keras_file(self._plain(task.theta))
 
@@ -106,11 +117,13 @@ class Worker:
 
     @run.register
     def _start(self, _: InitTask) -> Start:
-        config, shapes, others = self._config, networks.kernel_shapes(self._model), self._own_starts
+        config, shapes, (kernels, others) = self._config, networks.kernel_shapes(self._model), self._own_starts
         if config.init_weights:
             all_shapes = [*shapes, *(value.shape for value in others)]
             given = read_kernels(Path(config.init_weights), all_shapes, self._partitions.read)
             kernels, others = given[: len(shapes)], given[len(shapes) :]
+        elif isinstance(self._arch, KerasFile):  # theta is as in the file, whatever has a psi
+            kernels = [kernel / np.float32(1 + config.psi_factor) for kernel in kernels]
         elif config.init_draws == "original":
             kernels = networks.original_kernels(shapes, config.seed)
         else:
@@ -122,7 +135,7 @@ class Worker:
 
     def _plain(self, theta: np.ndarray) -> Any:
         shape, num_classes = self._partitions.image_shape, self._partitions.num_classes
-        return networks.plain(self._config.arch, shape, num_classes, theta)
+        return networks.plain(self._arch, shape, num_classes, theta)
 
     @cached_property
     def _server_data(self) -> Any:

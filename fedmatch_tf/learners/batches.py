@@ -20,19 +20,34 @@ WITHOUT_LABELS = 100  # unlabelled examples in a batch of a client that has no l
 UNEVEN = 500  # unlabelled examples in a batch at most, where labels are dealt by a Dirichlet distribution
 
 
+class View(NamedTuple):
+    """A client's images as an epoch sees them: as they are, or their weak views, drawn for each epoch."""
+
+    data: ClientData
+    helper_probs: np.ndarray  # float32 [helpers, unlabelled examples, classes]: frozen predictions of helpers
+    extra: tuple[np.ndarray, ...] = ()  # what a learner knows of each unlabelled example, for `Batch.extra`
+
+
 class ClientRound(NamedTuple):
     """What a learner makes a client's batches of."""
 
     round_num: int
     client: int
     lr: float
-    data: ClientData
-    helper_probs: np.ndarray  # float32 [helpers, unlabelled examples, classes]: frozen predictions of helpers
+    views: Sequence[View]  # of each epoch in turn, or one for all
     predict: Callable[[np.ndarray], np.ndarray]  # uint8 images -> probabilities [n, classes] of the received model
+
+    @property
+    def data(self) -> ClientData:
+        """What the first epoch sees."""
+        return self.views[0].data
 
 
 class Batch(NamedTuple):
-    """What one step of a client has at hand; images are uint8 [n, h, w, c], targets float32 one-hot [n, classes]."""
+    """What one step of a client has at hand; images are uint8 [n, h, w, c], targets float32 one-hot [n, classes].
+
+    With --weak the images are their weak views, which the strong view is made of.
+    """
 
     x_labeled: np.ndarray | None  # None in labels-at-server, or when they are used up
     y_labeled: np.ndarray | None
@@ -44,7 +59,7 @@ class Batch(NamedTuple):
     rng: np.random.Generator  # of this step, for whatever else is drawn
     share_done: np.float32  # share of the whole training that is done, from 0 to 1
     lr: np.float32
-    extra: tuple[Any, ...] = ()  # what only its learner knows
+    extra: tuple[Any, ...] = ()  # what only its learner knows: `extra` of the view, or what the learner puts here
 
 
 class Minibatches(NamedTuple):
@@ -71,18 +86,20 @@ def minibatches(config: Config, given: ClientRound, cuts: Sequence[Cut] | None =
 
 def _batches(config: Config, given: ClientRound, cuts: Sequence[Cut]) -> Iterator[Batch]:
     for epoch in range(config.num_epochs_client):
+        data, helper_probs, extra = given.views[epoch % len(given.views)]
         for step, (labeled, unlabeled) in enumerate(cuts):
             rng = seeding.stream(config.seed, "augment", given.round_num, given.client, epoch, step)
             of_round = (epoch * len(cuts) + step) / (config.num_epochs_client * len(cuts))
             yield Batch(
-                *_rows(given.data.labeled, labeled),
-                *_rows(given.data.unlabeled, unlabeled),
+                *_rows(data.labeled, labeled),
+                *_rows(data.unlabeled, unlabeled),
                 rows=unlabeled,
-                helper_probs=given.helper_probs[:, unlabeled or slice(0, 0)],
+                helper_probs=helper_probs[:, unlabeled or slice(0, 0)],
                 seed=rng.integers(0, 2**31 - 1, 2, np.int32),
                 rng=rng,
                 share_done=share_done(config, given.round_num, of_round),
                 lr=np.float32(given.lr),
+                extra=() if unlabeled is None else tuple(part[unlabeled] for part in extra),
             )
 
 
@@ -99,11 +116,16 @@ def cut(config: Config, data: ClientData) -> list[Cut]:
     When they are used up, the remaining steps have None. Clients without labels: unlabelled batches of a fixed size.
     --alpha-labeled may leave a client one labelled batch beside thousands of unlabelled examples. There a batch has a
     bound, and when the labels are used up, the remaining steps have None of them.
+
+    With --epoch-of unlabeled, as many steps as there are unlabelled batches, for which labelled ones begin anew.
     """
     if data.labeled is None:
         usual = config.batch_size_client if config.scenario == "ls" else WITHOUT_LABELS
         return [(None, rows) for rows in slices(len(data.unlabeled), config.batch_size_unlabeled or usual)]
     labeled = slices(len(data.labeled), config.batch_size_client)
+    if config.epoch_of == "unlabeled":
+        batches = all_slices(len(data.unlabeled), config.batch_size_unlabeled or UNEVEN)
+        return [(labeled[step % len(labeled)], rows) for step, rows in enumerate(batches)]
     size = config.batch_size_unlabeled or math.ceil(len(data.unlabeled) / len(labeled))
     if config.batch_size_unlabeled is None and config.alpha_labeled is not None and size > UNEVEN:
         return list(zip_longest(labeled, all_slices(len(data.unlabeled), UNEVEN)))

@@ -22,10 +22,11 @@ from typing import Any, Callable
 from fedmatch_tf.base.plugins import LearnerEntry
 from fedmatch_tf.base.quiet import tf
 from fedmatch_tf.learners.batches import Batch
-from fedmatch_tf.learners.learner import ABSENT, Learner, Terms, descend, gradients
+from fedmatch_tf.learners.learner import ABSENT, Learner, Terms
+from fedmatch_tf.learners.sgd import SGD
 from fedmatch_tf.networks import build as networks
 from fedmatch_tf.networks import losses
-from fedmatch_tf.networks.evaluate import scaled
+from fedmatch_tf.networks.evaluate import inputs_of, scaled
 
 
 class FedMatch(Learner):
@@ -35,9 +36,9 @@ class FedMatch(Learner):
         super().__init__(*given)
         config, model = self.config, self.model
         self._sigmas, self._psis = networks.sigmas(model), networks.psis(model)
-        self._unsupervised = self._psis or self._sigmas  # what unlabelled images train
+        self.sgd_on_psi = SGD(config, self._psis) if self._psis else self.sgd  # on what unlabelled images train
         classes = model.output_shape[-1]
-        images = tf.TensorSpec([None, *model.input_shape[1:]], tf.uint8)
+        images = inputs_of(model)
         targets = tf.TensorSpec([None, classes], tf.float32)
         helper_probs = tf.TensorSpec([None, None, classes], tf.float32)
         number = tf.TensorSpec([], tf.float32)
@@ -51,6 +52,11 @@ class FedMatch(Learner):
         self._predict = fixed(self.predict, [images])
         self._penalties = fixed(self._penalties_and_gradients, [])
         self.unsupervised_step = compiled(self._unsupervised_step, [images, helper_probs, seed, number])
+
+    def begin_round(self) -> None:
+        """sigma and psi have a momentum each, if there is one."""
+        super().begin_round()
+        self.sgd_on_psi.begin()
 
     def client_steps(self, batch: Batch) -> Sequence[Callable[[], Terms]]:
         """Labels train sigma, then unlabelled images train psi."""
@@ -75,7 +81,7 @@ class FedMatch(Learner):
             if self.config.wd:
                 terms["l2"] = self.config.wd * losses.sum_of_squares(self._sigmas)
             total = tf.add_n(list(terms.values()))
-        descend(self._sigmas, gradients(tape, total, self._sigmas, self.config.precision), lr)
+        self.sgd.descend(self.sgd.gradients(tape, total), lr)
         return Terms({**terms, "total": total})
 
     def _unsupervised_step(self, x: tf.Tensor, helper_probs: tf.Tensor, seed: tf.Tensor, lr: tf.Tensor) -> Terms:
@@ -88,8 +94,12 @@ class FedMatch(Learner):
         kept = tf.reduce_max(probs, axis=-1) >= self.config.confidence
         labels = losses.agreement_labels(probs, helper_probs)
         penalties, penalty_gradients = self._penalties()
-        consistency = self._consistency_step(x, helper_probs, labels, kept, seed, lr)
-        descend(self._psis, penalty_gradients, lr)  # taken at the same psi as the gradients of the consistency step
+        consistency, gradients = self._consistency_step(x, helper_probs, labels, kept, seed, lr)
+        if gradients:  # a momentum or a norm is of the gradient of all terms
+            pairs = zip(gradients, penalty_gradients or [0.0] * len(gradients))
+            self.sgd_on_psi.descend([first + second for first, second in pairs], lr)
+        else:
+            self.sgd_on_psi.descend(penalty_gradients, lr)  # at the same psi as the gradients of the consistency step
         total = tf.add_n([consistency["total"], *penalties.values()])
         return Terms({**consistency, **penalties, "total": total}, kept, tf.argmax(labels, axis=-1))
 
@@ -114,8 +124,8 @@ class FedMatch(Learner):
 
     def _consistency_step(
         self, x: tf.Tensor, helper_probs: tf.Tensor, labels: tf.Tensor, kept: tf.Tensor, seed: tf.Tensor, lr: tf.Tensor
-    ) -> dict[str, tf.Tensor]:
-        """Descends on the first two terms of eq. 5; those and their sum, `total`.
+    ) -> tuple[dict[str, tf.Tensor], list[tf.Tensor]]:
+        """(the first two terms of eq. 5 and their sum, `total`; their gradients, or none where it descends on them).
 
         Nothing passes through the network for a term that is absent: without helpers, or without a confident row.
         """
@@ -136,20 +146,28 @@ class FedMatch(Learner):
         def absent() -> tf.Tensor:
             return tf.constant(0.0)
 
-        def step() -> tuple[tf.Tensor, tf.Tensor]:
+        def step() -> tuple[tf.Tensor, ...]:
             with tf.GradientTape() as tape:
                 icc = config.lambda_i * tf.cond(has_icc, inter_client, absent)
                 pseudo = config.lambda_a * tf.cond(has_labels, agreement, absent)
                 loss = icc + pseudo
-            descend(self._unsupervised, gradients(tape, loss, self._unsupervised, config.precision), lr)
+            gradients = self.sgd_on_psi.gradients(tape, loss)
+            if not self.sgd_on_psi.takes_parts:
+                return icc, pseudo, *gradients
+            self.sgd_on_psi.descend(gradients, lr)
             return icc, pseudo
 
-        icc, pseudo = tf.cond(tf.logical_or(has_icc, has_labels), step, lambda: (absent(), absent()))
-        return {
+        def no_step() -> tuple[tf.Tensor, ...]:
+            variables = [] if self.sgd_on_psi.takes_parts else self.sgd_on_psi.variables
+            return absent(), absent(), *map(tf.zeros_like, variables)
+
+        icc, pseudo, *gradients = tf.cond(tf.logical_or(has_icc, has_labels), step, no_step)
+        terms = {
             "inter_client": tf.where(has_icc, icc, ABSENT),
             "pseudo": tf.where(has_labels, pseudo, ABSENT),
             "total": icc + pseudo,
         }
+        return terms, gradients
 
 
 ENTRY = LearnerEntry(

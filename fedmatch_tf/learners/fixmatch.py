@@ -17,9 +17,9 @@ class FixMatch(JointLearner):
         weak = tf.stop_gradient(self.predict(x))
         kept = tf.reduce_max(weak, axis=-1) >= self.config.confidence
         labels = tf.argmax(weak, axis=-1)
-        return self.pseudo_label_loss(x, seed, kept, labels), kept, labels
+        return self.pseudo_label_loss(x, seed, kept, tf.one_hot(labels, weak.shape[-1])), kept, labels
 
 
 ENTRY = LearnerEntry(
-    "fixmatch", FixMatch, reads=PSEUDO_LABELS, defaults={"confidence": 0.85}, depends_on_end=False, passes=1.4, place=3
+    "fixmatch", FixMatch, reads=PSEUDO_LABELS, defaults={"confidence": 0.85}, depends_on_end=False, passes=0.7, place=3
 )

@@ -14,9 +14,10 @@ from typing import Any, Callable
 
 from fedmatch_tf.base.quiet import tf
 from fedmatch_tf.learners.batches import Batch
-from fedmatch_tf.learners.learner import ABSENT, Learner, Terms, descend, gradients
+from fedmatch_tf.learners.learner import ABSENT, Learner, Terms
 from fedmatch_tf.networks import build as networks
 from fedmatch_tf.networks import losses
+from fedmatch_tf.networks.evaluate import inputs_of
 
 # Settings of those who take confident predictions for labels.
 PSEUDO_LABELS = frozenset({"lambda_u", "confidence", "augment", "equalize"})
@@ -30,7 +31,7 @@ class JointLearner(Learner):
         config, model = self.config, self.model
         self._theta = networks.sigmas(model)
         self._received = [tf.Variable(part, trainable=False) for part in self._theta] if self.mu else []
-        images = tf.TensorSpec([None, *model.input_shape[1:]], tf.uint8)
+        images = inputs_of(model)
         targets = tf.TensorSpec([None, model.output_shape[-1]])
         seed, number = tf.TensorSpec([2], tf.int32), tf.TensorSpec([])
         labeled, unlabeled = (images, targets, number), (images, seed, *self.extra_specs(images, targets))
@@ -53,20 +54,20 @@ class JointLearner(Learner):
         """The kinds of tensors that a batch has as its `extra`, from those of uint8 images and of probabilities."""
         return ()
 
-    def pseudo_label_loss(self, x: tf.Tensor, seed: tf.Tensor, kept: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        """Sum over the rows that are kept of CE(label, p(RandAugment(x))), over the number of all rows."""
+    def pseudo_label_loss(self, x: tf.Tensor, seed: tf.Tensor, kept: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+        """Sum over the rows that are kept of CE(target, p(RandAugment(x))), over the number of all rows."""
         rows = tf.where(kept)[:, 0]
 
         def consistency() -> tf.Tensor:
             strong = self.predict(self.augment(x, rows, seed))
-            targets = tf.one_hot(tf.gather(labels, rows), strong.shape[-1])
             share = tf.cast(tf.size(rows), tf.float32) / tf.cast(tf.shape(x)[0], tf.float32)
-            return share * losses.cross_entropy(targets, strong)
+            return share * losses.cross_entropy(tf.gather(targets, rows), strong)
 
         return tf.cond(tf.size(rows) > 0, consistency, lambda: tf.constant(0.0))
 
     def begin_round(self) -> None:
         """Remembers what the client has received, for the proximal term."""
+        super().begin_round()
         for received, variable in zip(self._received, self._theta):
             received.assign(variable)
 
@@ -106,7 +107,7 @@ class JointLearner(Learner):
             if config.wd:
                 terms["l2"] = config.wd * losses.sum_of_squares(self._theta)
             total = tf.add_n(list(terms.values()))
-        descend(self._theta, gradients(tape, total, self._theta, config.precision), lr)
+        self.sgd.descend(self.sgd.gradients(tape, total), lr)
         if kept is not None:
             terms["pseudo"] = tf.where(tf.reduce_any(kept), terms["pseudo"], ABSENT)
         return Terms({**terms, "total": total}, kept, labels)

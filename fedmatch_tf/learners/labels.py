@@ -17,7 +17,7 @@ class Labels(JointLearner):
 
     def batches(self, given: ClientRound) -> Minibatches:
         """Of the labelled images; none without them."""
-        labeled = slices(self.num_examples(given.data), self.config.batch_size_client)
+        labeled = slices(self.num_examples(given.views[0].data), self.config.batch_size_client)
         return minibatches(self.config, given, [(rows, None) for rows in labeled])
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from fedmatch_tf.base.quiet import tf
 from fedmatch_tf.learners.batches import Batch, ClientRound, Minibatches, minibatches
+from fedmatch_tf.learners.sgd import SGD
+from fedmatch_tf.networks import build as networks
 from fedmatch_tf.networks.evaluate import scaled
 
 if TYPE_CHECKING:
@@ -37,9 +39,11 @@ class Learner:
 
     def __init__(self, config: Config, model: Any, augment: Any, proximal_weight: float = 0.0) -> None:
         self.config, self.model, self.augment, self.mu = config, model, augment, proximal_weight
+        self.sgd = SGD(config, networks.sigmas(model))  # on what labels train, at clients and at the server
 
     def begin_round(self) -> None:
-        """The model holds what the client has received."""
+        """The model holds what the client has received; no client remembers a momentum."""
+        self.sgd.begin()
 
     def batches(self, given: ClientRound) -> Minibatches:
         """The batches of a client's round: of all its examples."""
@@ -60,21 +64,3 @@ class Learner:
     def predict(self, x: tf.Tensor) -> tf.Tensor:
         """Probabilities [n, classes] for uint8 images."""
         return self.model(scaled(x), training=True)
-
-
-LOSS_SCALE = 128.0  # in float16, in which small gradients would vanish; bfloat16 has the range of float32
-
-
-def gradients(tape: tf.GradientTape, loss: tf.Tensor, variables: Sequence[Any], precision: str) -> list[tf.Tensor]:
-    """The loss' gradients; zeros for variables that it does not depend on."""
-    zero = tf.UnconnectedGradients.ZERO
-    if precision != "float16":
-        return tape.gradient(loss, variables, unconnected_gradients=zero)  # type: ignore[no-any-return]
-    scaled = tape.gradient(loss, variables, output_gradients=tf.constant(LOSS_SCALE), unconnected_gradients=zero)
-    return [gradient / LOSS_SCALE for gradient in scaled]
-
-
-def descend(variables: Sequence[Any], gradients: Sequence[tf.Tensor], lr: tf.Tensor) -> None:
-    """Plain SGD."""
-    for variable, gradient in zip(variables, gradients):
-        variable.assign_sub(lr * gradient)

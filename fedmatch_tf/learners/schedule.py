@@ -1,9 +1,16 @@
-"""Learning rates: plateau decay, and what becomes of it on devices that clients share. State in, state out."""
+"""Learning rates: decay by the round or on a plateau, and what becomes of that on devices that clients share."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from math import cos, pi
+from typing import Callable, NamedTuple
+
+# What a schedule multiplies the initial rate by, from the share of all rounds that is done.
+BY_ROUND: dict[str, Callable[[float], float]] = {
+    "cosine": lambda done: (1 + cos(pi * done)) / 2,
+    "linear": lambda done: 1 - done,
+}
 
 
 class Plateau(NamedTuple):

@@ -1,12 +1,13 @@
 """SemiFL's client (Diao et al. 2022): labels of the received model, a fix loss and a mix loss.
 
-The received model labels the client's images once per round. Those it is sure of make the batches; on x with label y:
+The received model labels the client's images once per round (with --weak, the first epoch's weak views). Those it is
+sure of make the batches; on x with label y:
 
     L_fix = CE(y, p(RandAugment(x)))
     L_mix = share CE(y, p(mixed)) + (1 - share) CE(y_other, p(mixed)),   mixed = share x + (1 - share) x_other
 
-x_other is any image of the client with the received model's label, sure or not; share ~ Beta(0.75, 0.75) per step. A
-client without a confident image takes no step. SemiFL also asks clients for the batch-norm statistics of the averaged
+x_other is any image of the client as it was labelled, sure or not; share ~ Beta(0.75, 0.75) per step. A client without
+a confident image takes no step. SemiFL also asks clients for the batch-norm statistics of the averaged
 model; networks here have no batch norm, so there are none to ask for.
 """
 
@@ -20,7 +21,7 @@ import numpy as np
 from fedmatch_tf.base.plugins import LearnerEntry
 from fedmatch_tf.base.quiet import tf
 from fedmatch_tf.data.files import Examples
-from fedmatch_tf.learners.batches import Batch, ClientRound, Minibatches, all_slices, minibatches
+from fedmatch_tf.learners.batches import Batch, ClientRound, Minibatches, View, all_slices, minibatches
 from fedmatch_tf.learners.joint import PSEUDO_LABELS, JointLearner
 from fedmatch_tf.networks import losses
 from fedmatch_tf.networks.evaluate import scaled
@@ -40,16 +41,19 @@ class SemiFL(JointLearner):
         config, everything = self.config, given.data.unlabeled
         probs = given.predict(everything.x)
         rows = np.flatnonzero(probs.max(axis=-1) >= np.float32(config.confidence))
-        confident = replace(given.data, unlabeled=Examples(everything.x[rows], everything.y[rows]))
         size = config.batch_size_unlabeled or config.batch_size_client
         cuts = [(None, part) for part in all_slices(len(rows), size)]
 
+        def confident(view: View) -> View:
+            unlabeled = Examples(view.data.unlabeled.x[rows], view.data.unlabeled.y[rows])
+            return view._replace(data=replace(view.data, unlabeled=unlabeled), extra=(probs[rows],))
+
         def with_others(batch: Batch) -> Batch:
-            own = probs[rows[batch.rows]]
+            (own,) = batch.extra
             others = batch.rng.integers(0, len(everything), len(own))
             return batch._replace(extra=(own, everything.x[others], probs[others]))
 
-        made = minibatches(config, given._replace(data=confident), cuts)
+        made = minibatches(config, given._replace(views=[confident(view) for view in given.views]), cuts)
         num_unlabeled = config.num_epochs_client * len(everything)
         return made._replace(num_unlabeled=num_unlabeled, batches=map(with_others, made.batches))
 
@@ -77,6 +81,6 @@ ENTRY = LearnerEntry(
     reads=PSEUDO_LABELS,
     defaults={"confidence": 0.95, "num_epochs_client": 5, "num_epochs_server": 5, "lambda_s": 1.0},
     depends_on_end=False,
-    passes=2.0,
+    passes=1.0,
     place=4,
 )

@@ -26,4 +26,4 @@ class UDA(JointLearner):
         return consistency, tf.ones_like(everything, tf.bool), tf.argmax(weak, axis=-1)
 
 
-ENTRY = LearnerEntry("uda", UDA, reads=frozenset({"lambda_u", "augment", "equalize"}), passes=2.0, place=2)
+ENTRY = LearnerEntry("uda", UDA, reads=frozenset({"lambda_u", "augment", "equalize"}), passes=1.4, place=2)

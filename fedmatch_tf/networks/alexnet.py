@@ -17,4 +17,4 @@ def alexnet(x: Any, num_classes: int, conv: Maker, dense: Maker) -> Any:
     return dense(num_classes)(dense(2048, activation="relu")(x))
 
 
-ENTRY = NetworkEntry("alexnet", alexnet, smallest=19, gflop=0.0475, place=1)
+ENTRY = NetworkEntry("alexnet", alexnet, smallest=19, gflop=0.0475, rate=360.0, place=1)

@@ -2,42 +2,47 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
-import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Union
 
 import numpy as np
 
-from fedmatch_tf.base.errors import ConfigError
+from fedmatch_tf.base.errors import ConfigError, DataError, in_one_line
 from fedmatch_tf.base.plugins import is_own_network, networks, smallest_image
 from fedmatch_tf.base.quiet import tf
 from fedmatch_tf.networks import files
+from fedmatch_tf.networks.from_file import KerasFile
 from fedmatch_tf.networks.makers import Maker, is_ours, makers
 from fedmatch_tf.networks.params import Params, flatten
 
+Arch = Union[str, KerasFile]  # a name of ours, `package.module:function`, or what a Keras file has
+
 
 def build_network(
-    arch: str,
+    arch: Arch,
     image_shape: Sequence[int],
     num_classes: int,
     decomposed: bool = True,
     l1_thres: float = 0.0,
     precision: str = "float32",
 ) -> Any:
-    """A Keras model: images in [0, 1] [batch, h, w, c] -> probabilities [batch, classes].
+    """A Keras model: images in [0, 1] [batch, h, w, c], or vectors [batch, n] -> probabilities [batch, classes].
 
     Args:
-        arch: a name of ours, or `package.module:function`.
         precision: of what is computed; parameters and probabilities are always float32.
     """
-    smallest = smallest_image(arch)
-    if len(image_shape) != 3 or min(image_shape[:2]) < smallest:
-        raise ConfigError(f"--image-size: expected at least {smallest} for {arch}, received images {list(image_shape)}")
-    function = _find(arch)
+    name = arch if isinstance(arch, str) else arch.name
+    smallest = smallest_image(name)
+    if len(image_shape) == 1 and smallest > 1:
+        raise ConfigError(f"--arch: {name} is for images, the data are vectors; expected mlp or a network of your own")
+    if min(image_shape[:2]) < smallest:
+        raise ConfigError(f"--image-size: expected at least {smallest} for {name}, received images {list(image_shape)}")
+    function = _find(arch) if isinstance(arch, str) else arch
     conv, dense = makers(decomposed, l1_thres)
     image = tf.keras.Input(tuple(image_shape))
     with _policy(_POLICIES[precision]):
@@ -45,13 +50,14 @@ def build_network(
             scores = function(image, num_classes, conv, dense)
             if scores is None:
                 raise ValueError("it returned nothing; expected scores [batch, classes]")
-            model = tf.keras.Model(image, tf.keras.layers.Softmax(dtype="float32")(scores), name=arch.split(":")[-1])
-        except Exception as error:
-            if not is_own_network(arch):
+            probs = tf.keras.layers.Softmax(dtype="float32")(scores)
+            model = tf.keras.Model(image, probs, name=re.sub(r"\W", "_", re.split("[:/]", name)[-1]))
+        except (Exception, SystemExit) as error:
+            if isinstance(error, DataError) or not is_own_network(name):
                 raise
             what = f"could not be built for images {list(image_shape)}"
-            raise ConfigError(f"--arch: {arch} {what}: {_in_words(error)}") from error
-    _check(model, arch, num_classes)
+            raise ConfigError(f"--arch: {name} {what}: {in_one_line(error)}") from error
+    _check(model, name, num_classes, starts_anew=isinstance(arch, str))
     return model if precision == "float32" else _normalised_in_full(model)
 
 
@@ -62,21 +68,14 @@ def _find(arch: str) -> Callable[[Any, int, Maker, Maker], Any]:
     module_name, name = arch.split(":")
     try:
         module = import_module(module_name)
-    except Exception as error:
-        raise ConfigError(f"--arch: the module {module_name} can't be imported: {_in_words(error)}") from error
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"--arch: the module {module_name} can't be imported: {in_one_line(error)}") from error
     function = getattr(module, name, None)
     if not callable(function):
         kind = "none" if function is None else type(function).__name__
         where = getattr(module, "__file__", "built in")
         raise ConfigError(f"--arch: expected a function {name} in the module {module_name} ({where}), found {kind}")
     return function  # type: ignore[no-any-return]
-
-
-def _in_words(error: Exception) -> str:
-    """What went wrong in a user's code, and where."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0] if text else ''} ({last.filename}, line {last.lineno})"
 
 
 # Keras' name of each precision. Variables are float32 in all of them.
@@ -90,21 +89,30 @@ def _normalised_in_full(model: Any) -> Any:
     """
 
     def in_full(layer: Any) -> Any:
-        if not layer.weights or is_ours(layer):
+        if not layer.weights or is_ours(layer) or not layer.trainable:
             return layer
         return type(layer).from_config({**layer.get_config(), "dtype": "float32"})
 
-    return tf.keras.models.clone_model(model, clone_function=in_full)
+    full = tf.keras.models.clone_model(model, clone_function=in_full)
+    full.set_weights(model.get_weights())
+    return full
 
 
-def _check(model: Any, arch: str, num_classes: int) -> None:
-    """Raises ConfigError unless clients can train the network apart and servers average it."""
+def _check(model: Any, arch: str, num_classes: int, starts_anew: bool) -> None:
+    """Raises ConfigError unless clients can train the network apart and servers average it.
+
+    Args:
+        starts_anew: its weights are those of new layers, not a file's, of which a part may be frozen.
+    """
     if model.output_shape != (None, num_classes):
         raise ConfigError(
             f"--arch: expected {arch} to give scores [batch, {num_classes}], received {list(model.output_shape)}"
         )
     if not _kernel_layers(model):
-        raise ConfigError(f"--arch: expected {arch} to use the conv and dense that it is given, found none of them")
+        what = "to use the conv and dense that it is given" if starts_anew else "to have a Conv2D or Dense to train"
+        raise ConfigError(f"--arch: expected {arch} {what}, found none of them")
+    if not starts_anew:
+        return
     for layer in model.layers:
         if layer.non_trainable_weights:
             raise ConfigError(
@@ -144,10 +152,15 @@ def _policy(name: str) -> Iterator[None]:
 def sigmas(model: Any) -> list[Any]:
     """What labels train: the model's sigma variables (its kernels if it is plain) in layer order, then all others.
 
-    Those are the scales and offsets of normalisations: they have no psi, belong to sigma and travel with it.
+    Those are biases, and scales and offsets of normalisations: they have no psi, belong to sigma and travel with it.
     """
+    return kernels(model) + _others(model)
+
+
+def kernels(model: Any) -> list[Any]:
+    """Of them, the kernels."""
     name = "sigma" if is_decomposed(model) else "kernel"
-    return [getattr(layer, name) for layer in _kernel_layers(model)] + _others(model)
+    return [getattr(layer, name) for layer in _kernel_layers(model)]
 
 
 def psis(model: Any) -> list[Any]:
@@ -165,18 +178,27 @@ def _kernel_layers(model: Any) -> list[Any]:
 
 
 def _others(model: Any) -> list[Any]:
-    """Variables of layers that conv and dense did not make."""
-    return [variable for layer in model.layers if not is_ours(layer) for variable in layer.trainable_weights]
+    """What is trained and is no kernel."""
+    known = {id(variable) for variable in [*kernels(model), *psis(model)]}
+    return [one for layer in model.layers for one in layer.trainable_weights if id(one) not in known]
+
+
+def num_frozen(model: Any) -> int:
+    """How many weights nobody trains."""
+    return sum(int(np.prod(variable.shape)) for variable in model.non_trainable_weights)
 
 
 def kernel_shapes(model: Any) -> list[tuple[int, ...]]:
     """Shapes of the kernels in layer order."""
-    return [tuple(variable.shape) for variable in sigmas(model)[: len(_kernel_layers(model))]]
+    return [tuple(variable.shape) for variable in kernels(model)]
 
 
-def own_starts(model: Any) -> list[np.ndarray]:
-    """Where variables that are no kernels start: at what their layers gave them, if the model is new."""
-    return [variable.numpy() for variable in _others(model)]
+def own_starts(model: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """(kernels, what is trained beside them) as they are in a new model.
+
+    Only those of a Keras file start there: our own networks' kernels are drawn.
+    """
+    return [variable.numpy() for variable in kernels(model)], [variable.numpy() for variable in _others(model)]
 
 
 def read(model: Any) -> Params:
@@ -196,11 +218,16 @@ def write(model: Any, params: Params) -> None:
             f"Has its code changed since the run?"
         )
     for variables, vector in zip(parts, params.parts):
-        begin = 0
-        for variable in variables:
-            end = begin + int(np.prod(variable.shape))
-            variable.assign(vector[begin:end].reshape(variable.shape))
-            begin = end
+        assign(variables, vector)
+
+
+def assign(variables: Sequence[Any], vector: np.ndarray) -> None:
+    """Puts the vector into the variables, one behind the other."""
+    begin = 0
+    for variable in variables:
+        end = begin + int(np.prod(variable.shape))
+        variable.assign(vector[begin:end].reshape(variable.shape))
+        begin = end
 
 
 def _sizes(sizes: Sequence[int]) -> str:
@@ -209,7 +236,7 @@ def _sizes(sizes: Sequence[int]) -> str:
 
 
 def plain(
-    arch: str, image_shape: Sequence[int], num_classes: int, theta: np.ndarray, precision: str = "float32"
+    arch: Arch, image_shape: Sequence[int], num_classes: int, theta: np.ndarray, precision: str = "float32"
 ) -> Any:
     """The plain network with these weights."""
     model = build_network(arch, image_shape, num_classes, decomposed=False, precision=precision)
@@ -224,9 +251,9 @@ def check_file(arch: str, model: Any) -> None:
         try:
             path.write_bytes(files.keras_file(model))
             tf.keras.models.load_model(path)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             what = "has a layer that Keras can't write to a file or read back"
-            raise ConfigError(f"--arch: {arch} {what}: {_in_words(error)}") from error
+            raise ConfigError(f"--arch: {arch} {what}: {in_one_line(error)}") from error
 
 
 _LEFT_OF_DEVIATION = 0.87962566103423978  # what a normal cut off at two standard deviations has left of its deviation

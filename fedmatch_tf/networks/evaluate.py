@@ -21,7 +21,7 @@ class Evaluator:
     def __init__(self, network: Any, xla: bool = False) -> None:
         self._network = network
         compiled = partial(tf.function, autograph=False, jit_compile=xla or None)
-        images = tf.TensorSpec([None, *network.input_shape[1:]], tf.uint8)
+        images = inputs_of(network)
         targets = tf.TensorSpec([None, network.output_shape[-1]])
         self._compiled = compiled(self._loss_and_hits, [images, targets])
         self.predict = compiled(lambda x: network(scaled(x)), [images])
@@ -49,5 +49,11 @@ def on_device(examples: Examples) -> Examples:
 
 
 def scaled(x: tf.Tensor) -> tf.Tensor:
-    """uint8 images as floats in [0, 1]."""
-    return tf.cast(x, tf.float32) / 255.0
+    """uint8 images as floats in [0, 1]; vectors as they are."""
+    return tf.cast(x, tf.float32) / 255.0 if x.dtype == tf.uint8 else x
+
+
+def inputs_of(network: Any) -> tf.TensorSpec:
+    """The kind of tensor that a batch for the network is: images uint8, or vectors float32."""
+    shape = network.input_shape
+    return tf.TensorSpec([None, *shape[1:]], tf.float32 if len(shape) == 2 else tf.uint8)

@@ -69,14 +69,15 @@ def _renamed(model: Any) -> Any:
 
 
 def _edit_h5(path: Path) -> None:
-    with _open_h5(path, "r+") as content:
+    with open_h5(path, "r+") as content:
         config = json.loads(content.attrs["model_config"])
         for part in _parts(config):
             _leave_out_news(part)
         content.attrs["model_config"] = json.dumps(config).encode()
 
 
-def _open_h5(file: Any, mode: str) -> Any:
+def open_h5(file: Any, mode: str) -> Any:
+    """An HDF5 file."""
     import h5py  # type: ignore[import-untyped]
 
     return h5py.File(file, mode)
@@ -99,7 +100,7 @@ def _public(config: Any) -> Any:
 
 def only_in_keras_2(content: bytes) -> list[str]:
     """The layers of a `.keras` file that Keras 3 can't read: a user's own, TensorFlow's, a few of Keras 2."""
-    config = _config_of(zipfile.ZipFile(io.BytesIO(content)))
+    config = config_of(zipfile.ZipFile(io.BytesIO(content)))
     layers = [part for part in _parts(config) if "inbound_nodes" in part]
     return sorted({part["class_name"] for part in layers if not _is_keras(part) or part["class_name"] in _DROPPED})
 
@@ -119,7 +120,7 @@ def load(path: Path) -> Any:
         if path.is_dir():
             return _around(tf, tf.saved_model.load(str(path)))
         with untrusted.open_regular(path) as file:
-            config = _config_of(zipfile.ZipFile(file)) if path.suffix == ".keras" else _config_of_h5(file)
+            config = config_of(zipfile.ZipFile(file)) if path.suffix == ".keras" else _config_of_h5(file)
         foreign = sorted({str(part["class_name"]) for part in _parts(config) if not _is_keras(part)})
         if foreign:
             raise DataError(f"expected a model of Keras' own layers, found {shortened(', '.join(foreign))}")
@@ -146,13 +147,14 @@ def _around(tf: Any, saved: Any) -> Any:
     return tf.keras.Model(image, Saved()(image))
 
 
-def _config_of(archive: zipfile.ZipFile) -> Any:
-    with archive, archive.open(CONFIG) as file:
+def config_of(archive: zipfile.ZipFile) -> Any:
+    """The configuration in a `.keras` file."""
+    with archive.open(CONFIG) as file:
         return json.loads(file.read(_MOST_CONFIG))
 
 
 def _config_of_h5(file: Any) -> Any:
-    with _open_h5(file, "r") as content:
+    with open_h5(file, "r") as content:
         return json.loads(content.attrs["model_config"])
 
 

@@ -1,4 +1,4 @@
-"""What networks are made of: layers without bias, decomposed or plain, so that one function says both networks."""
+"""What networks are made of: layers, decomposed or plain, so that one function says both networks."""
 
 from __future__ import annotations
 
@@ -14,18 +14,22 @@ def makers(decomposed: bool, l1_thres: float) -> tuple[Maker, Maker]:
     """(conv, dense), of kernels that are sigma + psi or plain."""
     from fedmatch_tf.networks import layers  # loads TensorFlow
 
-    def plain() -> dict[str, Any]:
-        return {"use_bias": False, "kernel_initializer": layers.default_initializer()}
+    def plain(more: dict[str, Any]) -> dict[str, Any]:
+        return {"use_bias": False, "kernel_initializer": layers.default_initializer(), **more}
 
-    def conv(filters: int, size: int, padding: str = "same", strides: int = 1, activation: Any = "relu") -> Any:
+    def conv(
+        filters: int, size: Any, padding: str = "same", strides: Any = 1, activation: Any = "relu", **more: Any
+    ) -> Any:
+        given, more = (filters, size, strides, padding), {"activation": activation, **more}
         if decomposed:
-            return layers.DecomposedConv2D(filters, size, strides, padding, activation=activation, l1_thres=l1_thres)
-        return _ours(tf.keras.layers.Conv2D(filters, size, strides, padding, activation=activation, **plain()))
+            return layers.DecomposedConv2D(*given, l1_thres=l1_thres, **more)
+        return _ours(tf.keras.layers.Conv2D(*given, **plain(more)))
 
-    def dense(units: int, activation: Any = None) -> Any:
+    def dense(units: int, activation: Any = None, **more: Any) -> Any:
+        more = {"activation": activation, **more}
         if decomposed:
-            return layers.DecomposedDense(units, activation=activation, l1_thres=l1_thres)
-        return _ours(tf.keras.layers.Dense(units, activation=activation, **plain()))
+            return layers.DecomposedDense(units, l1_thres=l1_thres, **more)
+        return _ours(tf.keras.layers.Dense(units, **plain(more)))
 
     return conv, dense
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fedmatch_tf.results import page, report_tables, results
+from fedmatch_tf.results.paired import paired_table
 from fedmatch_tf.results.plots import task_figures
 from fedmatch_tf.results.references import References
 from fedmatch_tf.results.results import FINISHED, PARTIAL, REPEATED, UNREADABLE, Result
@@ -57,8 +58,13 @@ def _of_tasks(summaries: Sequence[Summary], progress: Progress) -> Iterator[page
     """A section per task (and per set of one's own images): its tables, then its figures."""
     for task in dict.fromkeys(summary.group.data for summary in summaries):
         own = [summary for summary in summaries if summary.group.data == task]
-        tables = [report_tables.accuracy_table(task, own), report_tables.costs_table(task, own)]
-        by_class = report_tables.classes_table(task, own)
-        tables += [by_class] if by_class is not None else []
-        told = [table for table in tables if len(table.head) > 1]  # not of runs that have no result yet
+        tables = [
+            report_tables.accuracy_table(task, own),
+            paired_table(task, own),
+            *report_tables.sweep_tables(task, own),
+            report_tables.settings_table(task, own),
+            report_tables.costs_table(task, own),
+            report_tables.classes_table(task, own),
+        ]
+        told = [table for table in tables if table is not None and len(table.head) > 1]  # what there are results of
         yield page.Section(task, told, progress(task_figures(task, own), 0, f"Drawing {task}"))

@@ -15,7 +15,6 @@ from matplotlib.figure import Figure
 
 from fedmatch_tf.base.errors import DataError
 from fedmatch_tf.data.loader import load_test, open_partitions
-from fedmatch_tf.data.manifest import fingerprint
 from fedmatch_tf.data.raw import Progress
 from fedmatch_tf.data.sources import read_labelled
 from fedmatch_tf.results import models, page, plots
@@ -139,14 +138,18 @@ def _examples(found: Trained, source: str | None, progress: Progress) -> tuple[n
     if source is not None:
         size = data.image_shape[0]
         x, y = read_labelled(Path(source), config.dataset, size, data.class_names, progress)
+        if x.shape[1:] != tuple(data.image_shape):
+            raise DataError(f"{source}: expected inputs of {list(data.image_shape)}, received {list(x.shape[1:])}")
         return x, y, source
-    if fingerprint(config.partition_folder) != found.partitions:
+    folder = config.partition_folder
+    partitions = open_partitions(Path(config.dataset_path), config.task) if folder.is_dir() else None
+    if partitions is None or partitions.fingerprint != found.partitions:
         raise DataError(
-            f"{config.partition_folder}: expected the partitions that the run began with, found others or none. Say "
+            f"{folder}: expected the partitions that the run began with, found others or none. Say "
             f"where they are with --dataset-path, make them again with --work-type gen_data, or give images by --source"
         )
-    test = load_test(open_partitions(Path(config.dataset_path), config.task))
-    return test.x, test.y.argmax(axis=1), f"the test set of {config.partition_folder}"
+    test = load_test(partitions)
+    return test.x, test.y.argmax(axis=1), f"the test set of {folder}"
 
 
 def write(measured: Measured, what: str, output: Path) -> Written:

@@ -29,6 +29,7 @@ class Trained(NamedTuple):
     data: DataAbout
     partitions: str  # their fingerprint
     best: np.ndarray | None = None  # theta of the model with the lowest validation loss, if it was kept
+    network: bytes | None = None  # the content of the Keras file that the network is made of, if it is
 
     def theta(self, parts: Parts = "theta") -> np.ndarray:
         """The weights of a plain network; small elements of psi count as 0, as in every evaluation."""
@@ -57,7 +58,8 @@ def read(run: Path, **changed: str | None) -> Trained:
     if found.state.rounds_done == 0:
         raise ConfigError(f"--run: expected a run with at least one round, received {folder}")
     best = None if found.state.best is None else found.state.best.theta
-    return Trained(config, found.state.params, found.data, found.partitions, best)
+    network = checkpoint.network_of(check_pts, config.arch)
+    return Trained(config, found.state.params, found.data, found.partitions, best, network)
 
 
 def load(run: Path, parts: Parts = "theta", decomposed: bool = False, best: bool = False) -> Any:
@@ -80,25 +82,32 @@ def load(run: Path, parts: Parts = "theta", decomposed: bool = False, best: bool
         raise ConfigError(f"decomposed: such a model has both parts; expected parts theta, received {parts}")
     if not found.config.decomposed:
         raise ConfigError("decomposed: the run has one set of parameters; leave it out")
-    config, data, networks = found.config, found.data, _networks(found.config)
-    model = networks.build_network(config.arch, data.image_shape, len(data.class_names), True, config.l1_thres)
+    networks, arch, shape, num_classes = _network(found)
+    model = networks.build_network(arch, shape, num_classes, True, found.config.l1_thres)
     networks.write(model, found.params)
     return model
 
 
 def plain(found: Trained, parts: Parts = "theta", precision: str = "float32") -> Any:
     """The plain Keras model."""
-    theta, data = found.theta(parts), found.data
-    return _networks(found.config).plain(found.config.arch, data.image_shape, len(data.class_names), theta, precision)
+    theta = found.theta(parts)
+    networks, *about = _network(found)
+    return networks.plain(*about, theta, precision)
 
 
-def _networks(config: Config) -> Any:
-    """The module, which loads TensorFlow: that takes seconds, and some variables must be set before."""
-    own_code.check(config.arch)
+def _network(found: Trained) -> tuple[Any, Any, tuple[int, ...], int]:
+    """(the module that builds networks, what it is to build, images' shape, number of classes).
+
+    The module loads TensorFlow: that takes seconds, and some variables must be set before.
+    """
+    arch, data = found.config.arch, found.data
+    own_code.check(arch)
     _prepare()
     from fedmatch_tf.networks import build as networks
+    from fedmatch_tf.networks.from_file import KerasFile
 
-    return networks
+    network = arch if found.network is None else KerasFile(arch, found.network)
+    return networks, network, data.image_shape, len(data.class_names)
 
 
 def _prepare() -> None:
@@ -107,7 +116,7 @@ def _prepare() -> None:
 
 
 class Predictor:
-    """The run's whole model, for batches of uint8 images, in the precision of the run's own evaluations."""
+    """The run's whole model, for batches of uint8 images or of vectors, in the precision of its own evaluations."""
 
     def __init__(self, found: Trained) -> None:
         precision = found.config.precision
@@ -116,8 +125,8 @@ class Predictor:
         from fedmatch_tf.networks.evaluate import Evaluator
 
         self._evaluator = Evaluator(model)
-        height, width, _ = found.data.image_shape
-        self.batch_size = max(1, PASS * 32**2 // (height * width))
+        shape = found.data.image_shape
+        self.batch_size = max(1, PASS * 32**2 // (shape[0] * shape[1])) if len(shape) == 3 else PASS
 
     def predict(self, x: np.ndarray) -> np.ndarray:
         """Probabilities float32 [n, classes] of images uint8 [n, h, w, c]."""

@@ -77,7 +77,7 @@ def _shown(table: Table) -> Mapping[str, Any]:
         [{"text": text(cell), "is_number": isinstance(cell, Value)} for cell in row] for row in table.rows[:MOST_ROWS]
     ]
     more = max(len(table.rows) - MOST_ROWS, 0)
-    return {"name": table.name, "title": table.title, "head": table.head, "rows": rows, "more": more}
+    return {**table._asdict(), "rows": rows, "more": more}
 
 
 def _save(figure: Figure, path: Path, caption: str) -> Mapping[str, Any]:

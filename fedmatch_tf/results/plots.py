@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,7 +16,7 @@ from fedmatch_tf.base.drawing import COLOURS, WIDTH, Style, curve, finish, numbe
 from fedmatch_tf.config.models import algorithm_of, learner_of
 from fedmatch_tf.federation.tasks import Losses
 from fedmatch_tf.results import style
-from fedmatch_tf.results.confusions import counts_by_class, read_confusion
+from fedmatch_tf.results.confusions import counts_by_class
 from fedmatch_tf.results.names import file_name
 from fedmatch_tf.results.results import Group
 from fedmatch_tf.results.summary import Summary, band
@@ -28,53 +29,60 @@ Drawn = tuple[str, str, Figure]  # file name, title, figure
 
 def task_figures(task: str, summaries: Sequence[Summary]) -> Iterator[Drawn]:
     """Every figure that the runs of a task have data for."""
-    groups = [summary.group for summary in summaries if any(result.lines for result in summary.group.results)]
-    if not groups:
+    begun = [summary for summary in summaries if any(result.lines for result in summary.group.results)]
+    if not begun:
         return
+    groups = [summary.group for summary in begun]
     yield from _curves(task, groups)
     yield from _by_labels(task, summaries)
     yield from _labeled_acc(task, groups)
-    for group in groups:
-        yield from _of_group(group)
+    for summary in begun:
+        yield from _of_group(summary)
     yield from _class_maps(task, groups)
 
 
-# Measure -> file name, title; in percent, or a rate.
+# Measure -> file name, title, unit.
 _MEASURES = {
-    "test_acc": ("accuracy", "Test accuracy"),
-    "local_test_acc": ("local-accuracy", "Mean test accuracy of the clients"),
-    "confident": ("confident", "Unlabelled rows that get a pseudo-label"),
-    "pseudo_label_acc": ("pseudo-labels", "Pseudo-labels that are right"),
-    "lr": ("learning-rate", "Learning rate, mean over a round's clients"),
-    "server_lr": ("learning-rate-server", "Learning rate of the server"),
+    "test_acc": ("accuracy", "Test accuracy", "%"),
+    "local_test_acc": ("local-accuracy", "Mean test accuracy of the clients", "%"),
+    "test_loss": ("test-loss", "Test loss", "loss"),
+    "valid_loss": ("validation-loss", "Validation loss", "loss"),
+    "confident": ("confident", "Unlabelled rows that get a pseudo-label", "%"),
+    "pseudo_label_acc": ("pseudo-labels", "Pseudo-labels that are right", "%"),
+    "lr": ("learning-rate", "Learning rate, mean over a round's clients", "learning rate"),
+    "server_lr": ("learning-rate-server", "Learning rate of the server", "learning rate"),
 }
+PERCENT = (0.0, 100.0)  # where its bands end
 
 
 def _curves(task: str, groups: Sequence[Group]) -> Iterator[Drawn]:
     """Figures that have all groups of a task in one picture."""
     looks = _looks(groups)
     longest = max(group.settings["num_rounds"] for group in groups)
-    for name, (file, what) in _MEASURES.items():
-        is_rate = name in ("lr", "server_lr")
+    for name, (file, what, unit) in _MEASURES.items():
         shown = [(group, look) for group, look in zip(groups, looks) if _has(group, name)]
-        curves = [(_short(group), look, *band(group, name, factor=1 if is_rate else 100)) for group, look in shown]
+        curves = [(_short(group), look, *band(group, name, factor=100 if unit == "%" else 1)) for group, look in shown]
         values = [{round(value, 9) for value in centre} for _, _, _, centre, _ in curves]
         # A rate that never falls stands in a table; where all shares are 0, there is nothing to see.
-        if not any(len(each) > 1 if is_rate else any(each) for each in values):
+        if not any(len(each) > 1 if unit == "learning rate" else any(each) for each in values):
             continue
         title = f"{what}, {task}"
         figure, axes = new(title)
+        ends = PERCENT if unit == "%" else (0, math.inf)
         for label, look, rounds, centre, width in curves:
             if rounds:
-                curve(axes, look, label, rounds, centre, () if is_rate else width)
-        if is_rate:
+                curve(axes, look, label, rounds, centre, () if unit == "learning rate" else width, ends=ends)
+        if unit == "learning rate" or (unit == "loss" and max(map(max, values)) > MOST_ON_A_LINE):
             axes.set_yscale("log")
         else:
             axes.set_ylim(0, min(axes.get_ylim()[1], 103))  # so that noise looks as small as it is
-            if longest > 1:
-                axes.set_xlim(1 - 0.02 * longest, 1.02 * longest)
-        finish(axes, "round", "learning rate" if is_rate else "%")
+        if longest > 1:
+            axes.set_xlim(1 - 0.02 * longest, 1.02 * longest)
+        finish(axes, "round", unit)
         yield file_name(f"{file}-{task}"), title, figure
+
+
+MOST_ON_A_LINE = 50  # a loss above this has left the others' scale
 
 
 def _looks(groups: Sequence[Group]) -> list[Style]:
@@ -134,8 +142,9 @@ def _first_lines(group: Group) -> Sequence[Mapping[str, Any]]:
     return next(result.lines for result in group.results if result.lines)
 
 
-def _of_group(group: Group) -> Iterator[Drawn]:
-    """Figures of one group: costs by part, and of its first run: helpers, classes, confusion, ablations."""
+def _of_group(summary: Summary) -> Iterator[Drawn]:
+    """Figures of one group: means over its runs, their confusion matrices added up, and the first run's helpers."""
+    group = summary.group
     name, lines = file_name(group.label), _first_lines(group)
     if len({line[way]["sum"] for line in lines for way in ("s2c", "c2s")}) > 1:  # not one figure by definition
         yield f"cost-{name}", f"Communication cost by part, {group.label}", _costs(group)
@@ -147,33 +156,31 @@ def _of_group(group: Group) -> Iterator[Drawn]:
         yield f"norms-{name}", f"Norms of the global model, {group.label}", _norms(group)
     helped = _helpers_matrix(lines)
     if helped is not None:
-        title = f"Who helps whom, {group.label}"
+        title = f"Who helps whom, {group.label}" + (", its first run" if len(group.results) > 1 else "")
         yield f"helpers-{name}", title, matrix(title, helped, "helper", "client", "times")
-    read = [(read_confusion(result.confusion), result.settings["seed"]) for result in group.results]
-    tested, seed = next((each for each in read if each[0] is not None), (None, 0))
-    if tested is not None:
+    classes = [each.class_names for each in summary.confusions]
+    if classes and all(each == classes[0] for each in classes):
         title = f"Confusion matrix of the final global model, {group.label}"
-        title += f", seed {seed}" if len(group.results) > 1 else ""
-        yield f"confusion-{name}", title, confusion(title, tested.matrix, tested.class_names, "test examples")
+        title += f", {len(classes)} seeds added up" if len(classes) > 1 else ""
+        total = np.sum([each.matrix for each in summary.confusions], axis=0)
+        yield f"confusion-{name}", title, confusion(title, total, classes[0], "test examples")
 
 
 def _class_maps(task: str, groups: Sequence[Group]) -> Iterator[Drawn]:
-    """Who holds what: one map for all runs that share a partition."""
-    maps: dict[bytes, tuple[str, np.ndarray, list[str]]] = {}
+    """Who holds what, of each group's lowest seed: one map for all groups that share it."""
+    maps: dict[bytes, tuple[Group, int, np.ndarray, list[str]]] = {}
     for group in groups:
-        for result in group.results:
-            found = counts_by_class(result.partition, "unlabeled")
-            if found is not None:
-                maps.setdefault(found[0].tobytes(), (f"seed {result.settings['seed']}", *found))
-    for number, (seed, counts, names) in enumerate(maps.values()):
-        title = f"Unlabelled examples by client and class, {task}" + (f", {seed}" if len(maps) > 1 else "")
+        seeds = {result.settings["seed"]: result.partition for result in group.results if result.partition}
+        found = counts_by_class(seeds[min(seeds)], "unlabeled") if seeds else None
+        if found is not None:
+            maps.setdefault(found[0].tobytes(), (group, min(seeds), *found))
+    for number, (group, seed, counts, names) in enumerate(list(maps.values())[:MOST_MAPS]):
+        title = f"Unlabelled examples by client and class, {group.label if len(maps) > 1 else task}, seed {seed}"
         file = file_name(f"classes-{task}") + (f"-{number + 1}" if len(maps) > 1 else "")
         yield file, title, matrix(title, counts, "class", "client", "examples", names)
-        if number == MOST_MAPS - 1:
-            return
 
 
-MOST_MAPS = 3  # of partitions that differ in their seed alone, or in another setting
+MOST_MAPS = 3  # of partitions that differ in more than their seed
 
 
 def new(title: str, height: float = 3.8) -> tuple[Figure, Axes]:
@@ -206,7 +213,7 @@ def marker(axes: Axes, x: float, y: float, colour: str, hollow: bool = False) ->
 
 
 def _short(group: Group) -> str:
-    return group.label.split(": ", 1)[1] + ("" if group.finished else " (partial)")
+    return group.short + ("" if group.finished else " (partial)")
 
 
 def _costs(group: Group) -> Figure:
@@ -223,7 +230,8 @@ def _by_part(axes: Axes, group: Group, name: str, parts: Sequence[str], factor: 
     for number, part in enumerate(parts):
         rounds, centre, width = band(group, name, part, factor)
         if any(centre):
-            curve(axes, numbered(number), part.replace("_", "-"), rounds, centre, width)
+            ends = (-1, 1) if part == "cosine" else (0, math.inf)
+            curve(axes, numbered(number), part.replace("_", "-"), rounds, centre, width, ends=ends)
 
 
 def _train_loss(group: Group) -> Figure:
@@ -235,14 +243,15 @@ def _train_loss(group: Group) -> Figure:
 
 
 def _norms(group: Group) -> Figure:
-    names = ("norm", "cosine between sigma and psi")
-    figure, (norms, cosine) = panels(f"Norms of the global model, {group.label}", names, sharey=False)
+    names = ["norm", "cosine between sigma and psi"][: 2 if any(band(group, "norms", "cosine")[1]) else 1]
+    figure, (norms, *cosines) = panels(f"Norms of the global model, {group.label}", names, sharey=False)
     _by_part(norms, group, "norms", ("sigma", "psi"))
-    _by_part(cosine, group, "norms", ("cosine",))
     norms.set_ylim(bottom=0)
-    cosine.set_ylim(-1.05, 1.05)
     finish(norms, "round", "")
-    finish(cosine, "round", "", legend=False)
+    for cosine in cosines:  # a model without psi has none
+        _by_part(cosine, group, "norms", ("cosine",))
+        cosine.set_ylim(-1.05, 1.05)
+        finish(cosine, "round", "", legend=False)
     return figure
 
 
@@ -250,7 +259,7 @@ def _parts(group: Group) -> Figure:
     figure, axes = new(f"The global model and its parts, {group.label}")
     names = (("test_acc", "sigma + psi"), ("test_acc_sigma", "sigma only"), ("test_acc_psi", "psi only"))
     for number, (name, label) in enumerate(names):
-        curve(axes, numbered(number), label, *band(group, name))
+        curve(axes, numbered(number), label, *band(group, name), ends=PERCENT)
     axes.set_ylim(bottom=0)
     finish(axes, "round", "test accuracy, %")
     return figure

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedmatch_tf.base.atomic import writing_to
-from fedmatch_tf.base.errors import DataError
+from fedmatch_tf.base.errors import ConfigError, DataError
 from fedmatch_tf.data.raw import Progress
 from fedmatch_tf.data.readers import IMAGE_SUFFIXES
 from fedmatch_tf.data.sources import read_image_like
@@ -50,6 +50,8 @@ def predict(
         precision: to compute in; None: the run's own.
     """
     found = models.read(run, precision=precision)
+    if len(found.data.image_shape) == 1:
+        raise ConfigError("--images: the run is of vectors; from Python, fedmatch_tf.load_model(run).predict(x)")
     files = find_images(images)
     path = output or output_path / "predictions" / f"{datetime.now():%Y%m%d-%H%M%S}.csv"
     names, predictor, count = found.data.class_names, Predictor(found), 0

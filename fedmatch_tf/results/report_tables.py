@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedmatch_tf.config import Config
+from fedmatch_tf.config import Config, settings, without_effect
+from fedmatch_tf.config.record import DATA
+from fedmatch_tf.config.resume import INPUT_PATHS, OF_MACHINE
 from fedmatch_tf.federation.records import FIGURES
 from fedmatch_tf.results.confusions import Confusion
 from fedmatch_tf.results.names import file_name
 from fedmatch_tf.results.references import Reference
-from fedmatch_tf.results.results import Result
+from fedmatch_tf.results.results import Group, Result, identity
 from fedmatch_tf.results.summary import Mean, Summary
 from fedmatch_tf.results.tables import Cell, Missing, Table, Value, as_csv, table_of, value
 
@@ -22,12 +25,11 @@ def summary_table(summaries: Sequence[Summary]) -> Table:
     rows: list[dict[str, Cell]] = []
     for summary in summaries:
         group = summary.group
-        task, model = group.label.split(": ", 1)
         about = Config(**group.settings)
         rows.append(
             {
-                "task": task,
-                "model": model,
+                "task": group.data,
+                "model": group.short,
                 "network": about.arch,
                 "profile": about.profile,
                 "clients": _whole(about.num_clients),
@@ -62,7 +64,8 @@ def accuracy_table(task: str, summaries: Sequence[Summary]) -> Table:
     """Every accuracy of a task's models, and what of their settings is not the paper's."""
     rows: list[dict[str, Cell]] = [
         {
-            "model": summary.group.label.split(": ", 1)[1],
+            "model": summary.group.short,
+            "seeds": _whole(len(summary.group.finished)),
             "final acc. (%)": value(summary.final),
             "highest acc., chosen on test data (%)": value(summary.best),
             "acc. at the lowest validation loss (%)": value(summary.validated),
@@ -77,13 +80,73 @@ def accuracy_table(task: str, summaries: Sequence[Summary]) -> Table:
         }
         for summary, reference in ((each, each.reference) for each in summaries)
     ]
-    return table_of(f"accuracy-{file_name(task)}", "Accuracy", rows)
+    single = len(summaries) > 1 and any(len(summary.group.finished) == 1 for summary in summaries)
+    note = "Of one seed alone nothing says whether a difference is more than chance." if single else ""
+    return table_of(f"accuracy-{file_name(task)}", "Accuracy", rows, note)
 
 
 def _note(confusions: Sequence[Confusion]) -> str:
     """Of models that predict one class only, whatever they see."""
     found = [confusion.only_class for confusion in confusions if confusion.only_class is not None]
     return f"predicts {', '.join(dict.fromkeys(found))} for every image" if found else ""
+
+
+def sweep_tables(task: str, summaries: Sequence[Summary]) -> list[Table]:
+    """For each model whose groups differ in numbers alone, such as lr: by validation loss, the lowest first."""
+    sweeps: dict[Any, list[Summary]] = {}
+    for summary in summaries:
+        if summary.validation is not None:
+            key = (summary.group.shipped, identity(summary.group.settings, _NUMBERS))
+            sweeps.setdefault(key, []).append(summary)
+    found: list[Table] = []
+    for each in (each for each in sweeps.values() if len(each) > 1):
+        names = _differing([summary.group for summary in each])
+        rows: list[dict[str, Cell]] = [
+            {
+                "rank": _whole(rank),
+                **{name.replace("_", "-"): _setting(summary.group, name) for name in names},
+                "seeds": _whole(len(summary.group.finished)),
+                "validation loss": value(summary.validation, digits=4),
+                "test acc. (%)": value(summary.final),
+                "test acc. at the lowest validation loss (%)": value(summary.validated),
+            }
+            for rank, summary in enumerate(sorted(each, key=lambda summary: summary.validation or Mean(0, None)), 1)
+        ]
+        model, of = each[0].group.settings["model"], ", ".join(name.replace("_", "-") for name in names)
+        note = "By the validation loss of the last round, the lowest first; the test data had no say in it."
+        number = f"-{len(found) + 1}" if found else ""
+        found.append(table_of(f"sweep-{file_name(task)}{number}", f"Sweep of {of}, {model}", rows, note))
+    return found
+
+
+_NUMBERS = frozenset(
+    name for name, each in settings().items() if name == "seed" or (each.kind in (int, float) and each.group != DATA)
+)
+
+
+def settings_table(task: str, summaries: Sequence[Summary]) -> Table:
+    """The settings in which a task's groups differ; empty where a group never looks at one."""
+    groups = [summary.group for summary in summaries]
+    rows: list[dict[str, Cell]] = [
+        {"model": group.short, **{name.replace("_", "-"): _setting(group, name) for name in names}}
+        for names in [_differing(groups)]
+        for group in groups
+    ]
+    return table_of(f"settings-{file_name(task)}", "Settings that differ", rows)
+
+
+def _differing(groups: Sequence[Group]) -> list[str]:
+    """Settings, but for the model, that are not the same in all groups that look at them."""
+    names = [name for name in settings() if name not in OF_MACHINE | {"seed", "task", "model"}]
+    return [name for name in names if len({_setting(group, name) for group in groups} - {""}) > 1]
+
+
+def _setting(group: Group, name: str) -> str:
+    """Its value as a cell; of a path, the last part."""
+    if name in without_effect(Config(**group.settings)):
+        return ""
+    found = group.settings[name]
+    return Path(found).name if name in INPUT_PATHS and found else str(found)
 
 
 def costs_table(task: str, summaries: Sequence[Summary]) -> Table:
@@ -93,7 +156,7 @@ def costs_table(task: str, summaries: Sequence[Summary]) -> Table:
         paper = summary.reference.paper
         rows.append(
             {
-                "model": summary.group.label.split(": ", 1)[1],
+                "model": summary.group.short,
                 "S2C (%)": value(summary.s2c, 100, 0),
                 "S2C without first visits (%)": value(summary.s2c_returning, 100, 0),
                 "C2S (%)": value(summary.c2s, 100, 0),

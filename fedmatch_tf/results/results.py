@@ -64,6 +64,11 @@ class Group(NamedTuple):
         return f"{task} {printable(source)[:40]}" if task.endswith("-own") else str(task)
 
     @property
+    def short(self) -> str:
+        """The label without the data."""
+        return self.label.removeprefix(f"{self.data}: ")
+
+    @property
     def unfinished(self) -> list[Result]:
         """The others."""
         return [result for result in self.results if result.state != FINISHED]
@@ -194,9 +199,11 @@ def group(results: Sequence[Result]) -> list[Group]:
     return [each._replace(label=_label(each, order)) for each in order]
 
 
-def _order(each: Group) -> tuple[str, int, bool]:
-    """By task; FedMatch before what it is compared with; the user's own before what ships with the code."""
-    return each.data, MODELS.index(each.settings["model"]), each.shipped
+def _order(each: Group) -> tuple[str, int, bool, list[float]]:
+    """By task; FedMatch before what it is compared with; the user's own before what ships with the code; by numbers."""
+    about = {name: value for name, value in each.settings.items() if name not in OF_MACHINE | {"seed"}}
+    numbers = [value if isinstance(value, (int, float)) else 0 for value in about.values()]
+    return each.data, MODELS.index(each.settings["model"]), each.shipped, numbers
 
 
 def _label(each: Group, groups: Sequence[Group]) -> str:

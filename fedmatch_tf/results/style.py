@@ -7,27 +7,27 @@ from fedmatch_tf.base.plugins import algorithms, learners
 from fedmatch_tf.config.models import parts_of
 
 MARKERS = ("", "o", "s", "^", "D", "v", "P", "X")
-SHADES = (0.0, -0.5, 0.45, -0.75, 0.7, -0.25, 0.2)  # of variants: towards black, or towards white
 
 
-def of_model(model: str, variant: int = 0) -> Style:
+def of_model(model: str, variant: int = 0, variants: int = 1) -> Style:
     """A learner has a colour, an algorithm a dash; runs that differ in other settings have shades and markers."""
     algorithm, learner = parts_of(model)
     colour, dash = list(learners()).index(learner), list(algorithms()).index(algorithm)
-    shade = _shaded(COLOURS[colour % len(COLOURS)], SHADES[variant % len(SHADES)])
-    return Style(shade, DASHES[dash % len(DASHES)], MARKERS[variant % len(MARKERS)])
+    shade = min((variants - 1) / 2, 1) * (0.45 - 0.8 * variant / max(variants - 1, 1))  # towards white, then black
+    return Style(
+        _shaded(COLOURS[colour % len(COLOURS)], shade), DASHES[dash % len(DASHES)], MARKERS[variant % len(MARKERS)]
+    )
 
 
 def _shaded(colour: str, shade: float) -> str:
-    """The colour, mixed with that much black (negative) or white; of black, which can't be darker, with white."""
+    """The colour, mixed with that much white, or, if it is negative, with black."""
     parts = [int(colour[place : place + 2], 16) for place in (1, 3, 5)]
-    goal = 255 if shade > 0 or not any(parts) else 0
-    return "#" + "".join(f"{round(part + abs(shade) * (goal - part)):02X}" for part in parts)
+    return "#" + "".join(f"{round(part + abs(shade) * ((255 if shade > 0 else 0) - part)):02X}" for part in parts)
 
 
 def of_models(models: list[str]) -> list[Style]:
-    """For each model its style; the second of a name gets the first marker, and so on."""
-    return [of_model(model, models[:place].count(model)) for place, model in enumerate(models)]
+    """For each model its style; where a name stands several times, from light to dark in their order."""
+    return [of_model(model, models[:place].count(model), models.count(model)) for place, model in enumerate(models)]
 
 
 ORIGINAL = Style("#808080", "-")  # what the original computed, beside our models

@@ -26,6 +26,7 @@ class Summary(NamedTuple):
     final: Mean | None  # percent
     best: Mean | None  # percent: the highest of all rounds, chosen on test data
     validated: Mean | None  # percent: of the model with the lowest validation loss, where that was measured
+    validation: Mean | None  # loss in the last round: of the global model where that was measured, else of the clients
     local: Mean | None  # percent: mean of the clients after their training, in the last round
     s2c: Mean | None  # share of one parameter set, mean over rounds
     s2c_returning: Mean | None  # the same, mean over visits of clients that have been there before
@@ -69,6 +70,7 @@ def summarise(group: Group, references: References | None = None) -> Summary:
         final=mean([100 * lines[-1]["test_acc"] for lines in runs]),
         best=mean([100 * max(line["test_acc"] for line in lines) for lines in runs]),
         validated=mean([100 * line["test_acc"] for lines in runs if (line := best_validated(lines)) is not None]),
+        validation=mean([_validation(lines[-1]) for lines in runs]),
         local=mean([100 * value for value in local if value is not None]),
         s2c=mean([average(lines, "s2c", "sum") for lines in runs]),
         s2c_returning=mean([cost for lines in runs if (cost := returning_cost(lines)) is not None]),
@@ -80,6 +82,11 @@ def summarise(group: Group, references: References | None = None) -> Summary:
         confusions=confusions,
         reference=references(group.settings) if references else Reference(),
     )
+
+
+def _validation(line: Mapping[str, Any]) -> float:
+    found = line["global_valid_loss"]
+    return float(line["valid_loss"] if found is None else found)
 
 
 def best_validated(lines: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:

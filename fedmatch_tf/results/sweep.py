@@ -1,17 +1,25 @@
-"""Several runs, one after the other: what is done is not done again, what was broken off goes on."""
+"""Several runs, in turn or beside each other: what is done is not done again, what was broken off goes on."""
 
 from __future__ import annotations
 
+import glob
+import logging
 import math
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from multiprocessing import connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable, NamedTuple, Union
 
-from fedmatch_tf.config import Config
+from fedmatch_tf.base import signals
+from fedmatch_tf.base.errors import DataError
+from fedmatch_tf.config import Config, ConfigError
 from fedmatch_tf.config.resume import INPUT_PATHS, MAY_CHANGE, with_absolute_paths
+from fedmatch_tf.federation.tasks import TrainingError
 from fedmatch_tf.results import results
 from fedmatch_tf.results.names import run_words
 from fedmatch_tf.results.outcome import Row, describe, in_rows
@@ -20,7 +28,13 @@ from fedmatch_tf.results.results import FINISHED, Result
 from fedmatch_tf.results.summary import Summary, summarise
 from fedmatch_tf.results.tables import percent, plus_minus
 from fedmatch_tf.results.time_left import TimeLeft
-from fedmatch_tf.runs.display import Progress, duration
+from fedmatch_tf.runs.display import duration, progress_for
+from fedmatch_tf.runs.expected import runs_beside
+from fedmatch_tf.runs.partition_folder import beside_others, ensure_partitions
+from fedmatch_tf.runs.training import MakeWorker, Watch, resume, train
+from fedmatch_tf.workers.choose import decide, make_worker
+from fedmatch_tf.workers.own_code import check_script
+from fedmatch_tf.workers.process import end_with_parent, spawn
 
 
 def find(runs: Sequence[Config]) -> list[Result | None]:
@@ -46,62 +60,216 @@ def is_done(result: Result | None) -> bool:
     return result is not None and result.state == FINISHED
 
 
+@dataclass(eq=False)
+class _Job:
+    """A run that is to be done."""
+
+    number: int  # among all runs
+    config: Config
+    folder: Path | None  # of a run that goes on
+    rounds_done: int
+    begin: float = 0.0
+
+
+Outcome = Union[Path, Exception]  # the run's folder, or why it has none
+
+
 def sweep(
     runs: Sequence[Config],
     existing: Sequence[Result | None],
     given: Mapping[str, Any],
-    quiet: bool,
-    progress: Progress,
+    watch: Watch,
     references: References | None = None,
+    jobs: int = 1,
+    worker: MakeWorker = make_worker,
 ) -> Iterator[tuple[Config, Path]]:
-    """Each run and its folder: those that are not done yet are trained, those that were broken off go on.
+    """Each run and its folder, as they end: first those that are done, then the others are trained or go on.
+
+    A run whose training fails keeps no other from being done; the TrainingError comes at the end.
 
     Args:
         existing: what there is of each run.
         given: settings that the user gave: runs that go on take over those of the machine.
+        jobs: so many runs beside each other, each in a process of its own.
     """
-    from fedmatch_tf.runs.training import Watch, resume, train
-
     how = {name: value for name, value in given.items() if name in MAY_CHANGE - INPUT_PATHS}
-    watch, time_left = Watch(quiet, progress), TimeLeft()
-    rounds_done = [len(result.lines) if result else 0 for result in existing]
-    for number, (config, result) in enumerate(zip(runs, existing)):
-        state = "done" if is_done(result) else "going on" if result else "starting"
-        seconds_left = time_left.of(zip(runs[number:], rounds_done[number:]))
-        left = "an unknown time" if seconds_left is None else f"about {duration(seconds_left)}"
-        about = f"[{number + 1} of {len(runs)}, {left} left] {config.task} {', '.join(run_words(config))}"
-        if not quiet:
+    time_left, failures = TimeLeft(), []
+
+    def say(number: int, state: str, more: str = "") -> None:
+        config = runs[number]
+        if not watch.quiet:
+            about = f"[{number + 1} of {len(runs)}{more}] {config.task} {', '.join(run_words(config))}"
             print(f"{about}, seed {config.seed}: {state}", file=sys.stderr, flush=True)
+
+    left: list[_Job] = []
+    for number, (config, result) in enumerate(zip(runs, existing)):
         if result is not None and is_done(result):
+            say(number, "done")
             yield config, Path(result.folder)
-            continue
-        begin = time.monotonic()
+        else:
+            folder = None if result is None else Path(result.folder)
+            left.append(_Job(number, config, folder, len(result.lines) if result else 0))
+    waiting = list(left)
+
+    def begin(job: _Job) -> None:
+        seconds = time_left.of((each.config, each.rounds_done) for each in waiting)
+        waiting.remove(job)
+        told = "an unknown time" if seconds is None else f"about {duration(seconds / jobs)}"
+        say(job.number, "going on" if job.folder else "starting", f", {told} left")
+        job.begin = time.monotonic()
+
+    try:
+        do = _in_turn(left, begin, how, watch, worker)
+        for job, outcome in do if jobs == 1 else _beside(left, begin, how, watch, jobs, worker):
+            if isinstance(outcome, TrainingError):
+                failures.append(f"[{job.number + 1} of {len(runs)}] {outcome}")
+                say(job.number, "failed")
+                continue
+            if isinstance(outcome, Exception):
+                raise outcome
+            seconds = [line["seconds"] for line in results.read(outcome).lines[job.rounds_done :]]
+            if seconds:
+                time_left.learn(job.config, len(seconds), math.fsum(seconds), time.monotonic() - job.begin)
+            (print if watch.logger is None else watch.logger.info)(describe(results.read(outcome), references))
+            yield job.config, outcome
+    except KeyboardInterrupt:
+        if watch.logger is None:
+            print("To go on with all that is not done: the same command again", file=sys.stderr)
+        raise
+    if failures:
+        raise TrainingError("\n".join([f"{len(failures)} of {len(runs)} runs failed:", *failures]))
+
+
+def _work(job: _Job, how: Mapping[str, Any], watch: Watch, worker: MakeWorker) -> Path:
+    return train(job.config, watch, worker) if job.folder is None else resume(job.folder, how, watch, worker)
+
+
+def _in_turn(
+    left: Iterable[_Job], begin: Callable[[_Job], None], how: Mapping[str, Any], watch: Watch, worker: MakeWorker
+) -> Iterator[tuple[_Job, Outcome]]:
+    """What became of each, one after the other in this process."""
+    for job in left:
+        begin(job)
         try:
-            folder = train(config, watch) if result is None else resume(Path(result.folder), how, watch)
-        except KeyboardInterrupt:
-            rest = f"{number + 1} to {len(runs)}"
-            print(f"For this run and those after it ({rest}): the same command again", file=sys.stderr)
-            raise
-        seconds = [line["seconds"] for line in results.read(folder).lines[rounds_done[number] :]]
-        if seconds:
-            time_left.learn(config, len(seconds), math.fsum(seconds), time.monotonic() - begin)
-        print(describe(results.read(folder), references))
-        yield config, folder
+            yield job, _work(job, how, watch, worker)
+        except TrainingError as error:
+            yield job, error
 
 
-def sweep_seeds(
-    config: Config,
-    seeds: Sequence[int],
+def _beside(
+    left: Sequence[_Job],
+    begin: Callable[[_Job], None],
+    how: Mapping[str, Any],
+    watch: Watch,
+    jobs: int,
+    worker: MakeWorker,
+) -> Iterator[tuple[_Job, Outcome]]:
+    """What became of each, so many beside each other; they share the cores if nobody says how many workers each has."""
+    check_script()
+    shares = {config: config.workers or _share(config, jobs) for config in (job.config for job in left)}
+    room = min((runs_beside(workers or 1) for workers in shares.values()), default=jobs)
+    if room < jobs and not watch.quiet:
+        print(f"Memory has room for {room} of {jobs} runs beside each other", file=sys.stderr, flush=True)
+    waiting, running = deque(left), dict[Any, tuple[_Job, Any]]()  # by the pipe that the answer comes from
+    try:
+        while waiting or running:
+            while waiting and len(running) < min(jobs, room):
+                job = waiting.popleft()
+                begin(job)
+                if job.folder is None:  # two runs at once would find the same folder free
+                    config, _, source = beside_others(with_absolute_paths(job.config), watch.progress)
+                    ensure_partitions(config, watch.progress, source)
+                workers = shares[job.config]
+                own = replace(job, config=replace(job.config, workers=workers))
+                machine = how if workers is None else {**how, "workers": workers}
+                level = logging.INFO if watch.logger is None else logging.WARNING
+                process, pipe = spawn(_serve, own, machine, worker, level, name=f"fedmatch-run-{job.number + 1}")
+                running[pipe] = job, process
+            ready = connection.wait(list(running))
+            for pipe in [pipe for pipe in running if pipe in ready]:
+                job, process = running.pop(pipe)
+                with pipe:
+                    try:
+                        outcome = pipe.recv()
+                    except EOFError:
+                        outcome = TrainingError("its process died; what it said is above")
+                process.join()
+                yield job, outcome
+    finally:
+        for _, process in running.values():
+            process.terminate()
+        for _, process in running.values():
+            process.join()
+
+
+def _share(config: Config, jobs: int) -> int | None:
+    """Workers of a run that is one of so many; None where they are not this machine's cores."""
+    own = config.backend == "process" and config.gpu is None
+    return max(1, (decide(config).workers or 1) // jobs) if own else None
+
+
+def _serve(pipe: Any, job: _Job, how: Mapping[str, Any], worker: MakeWorker, level: int) -> None:
+    """A run in a process of its own. SIGTERM ends it as Ctrl-C would; its remarks say which run they are of."""
+    signals.interrupt([])
+    end_with_parent()
+    logger = logging.getLogger("fedmatch_tf.sweep")
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter(f"[{job.number + 1}] %(message)s"))
+    logger.addHandler(handler)
+    logger.setLevel(level)
+    with suppress(KeyboardInterrupt):
+        try:
+            pipe.send(_work(job, how, Watch(True, progress_for(True), logger), worker))
+        except (ConfigError, DataError, TrainingError, OSError) as error:
+            pipe.send(error)
+
+
+class Swept(NamedTuple):
+    """What came out of several runs."""
+
+    folders: list[Path]
+    text: str  # means and deviations, for people
+    report: Path | None  # where settings differ
+
+
+def sweep_all(
+    runs: Sequence[Config],
     given: Mapping[str, Any],
-    quiet: bool,
-    progress: Progress,
+    watch: Watch,
     references: References | None = None,
-) -> tuple[list[Path], str]:
-    """(a run's folder for every seed, mean and deviation over them in a few lines)."""
-    runs = [replace(with_absolute_paths(config), seed=seed) for seed in seeds]
-    folders = [folder for _, folder in sweep(runs, find(runs), given, quiet, progress, references)]
-    (group,) = results.group([results.read(folder) for folder in folders])
-    return folders, describe_seeds(summarise(group, references))
+    jobs: int = 1,
+    worker: MakeWorker = make_worker,
+) -> Swept:
+    """Does what is not done of the runs, and says what they reached; with different settings there is a report."""
+    runs = [with_absolute_paths(config) for config in runs]
+    folders: dict[Config, Path] = {}
+    failed = None
+    try:
+        folders.update(sweep(runs, find(runs), given, watch, references, jobs, worker))
+    except TrainingError as error:
+        failed = error
+    in_order = [folders[config] for config in runs if config in folders]
+    report = None
+    if in_order and len({replace(config, seed=0) for config in runs}) > 1:
+        from fedmatch_tf.results.build import report as write_report
+
+        patterns = [glob.escape(str(folder)) for folder in in_order]
+        report = write_report(patterns, Path(runs[0].output_path), watch.progress, references)
+    if failed is not None:
+        raise TrainingError(f"{failed}" + (f"\nThe report on the others: {report}" if report else "")) from failed
+    groups = results.group([results.read(folder) for folder in in_order])
+    return Swept(in_order, _describe([summarise(group, references) for group in groups]), report)
+
+
+def _describe(summaries: Sequence[Summary]) -> str:
+    """Of several settings, the accuracy of each; of one, all there is to say."""
+    if len(summaries) == 1:
+        return describe_seeds(summaries[0])
+    width = max(len(summary.group.label) for summary in summaries)
+    return "\n".join(
+        f"  {summary.group.label:<{width}}  {plus_minus(summary.final)} % at the end, n = {len(summary.group.finished)}"
+        for summary in summaries
+    )
 
 
 def describe_seeds(summary: Summary) -> str:

@@ -36,12 +36,13 @@ class Table(NamedTuple):
     title: str
     head: Sequence[str]
     rows: Sequence[Sequence[Cell]]
+    note: str = ""  # what a reader must know of it
 
 
-def table_of(name: str, title: str, rows: Sequence[Mapping[str, Cell]]) -> Table:
+def table_of(name: str, title: str, rows: Sequence[Mapping[str, Cell]], note: str = "") -> Table:
     """A table of rows by column, without the columns that are empty in all of them."""
     names = [column for column in (rows[0] if rows else ()) if any(row[column] for row in rows)]
-    return Table(name, title, names, [[row[column] for column in names] for row in rows])
+    return Table(name, title, names, [[row[column] for column in names] for row in rows], note)
 
 
 def value(mean: Mean | None, factor: float = 1.0, digits: int = 2) -> Cell:
@@ -79,9 +80,14 @@ def texts(table: Table) -> list[list[str]]:
 def markdown(table: Table) -> str:
     """The table as Markdown."""
     lines = [table.head, *texts(table)]
-    cells = [[re.sub(r"([|\\`<>*_\[\]])", r"\\\1", cell).replace("\n", " ") for cell in line] for line in lines]
+    cells = [[_escape_markdown(cell) for cell in line] for line in lines]
     cells.insert(1, ["---"] * len(table.head))
-    return "\n".join("| " + " | ".join(line) + " |" for line in cells) + "\n"
+    note = f"\n{_escape_markdown(table.note)}\n" if table.note else ""
+    return "\n".join("| " + " | ".join(line) + " |" for line in cells) + f"\n{note}"
+
+
+def _escape_markdown(text: str) -> str:
+    return re.sub(r"([|\\`<>*_\[\]])", r"\\\1", text).replace("\n", " ")
 
 
 def comma_separated(table: Table) -> str:
@@ -119,8 +125,14 @@ _FORMULA, _NUMBER = re.compile(r"[=@+\-\t\r]"), re.compile(r"[+-]?\d[\d.]*(e[+-]
 def latex(table: Table) -> str:
     """The table as a LaTeX tabular."""
     head, *lines = [" & ".join(map(escape_latex, row)) + r" \\" for row in (table.head, *texts(table))]
-    begin = r"\begin{tabular}{" + "l" * len(table.head) + "}"
-    return "\n".join([f"% {table.name}", begin, r"\hline", head, r"\hline", *lines, r"\hline", r"\end{tabular}"]) + "\n"
+    columns = [[row[number] for row in table.rows] for number in range(len(table.head))]
+    numbers = [all(isinstance(cell, (Value, Missing)) or not cell for cell in column) for column in columns]
+    begin = r"\begin{tabular}{" + "".join("r" if each else "l" for each in numbers) + "}"
+    note = f": {' '.join(table.note.split())}" if table.note else ""
+    return (
+        "\n".join([f"% {table.name}{note}", begin, r"\hline", head, r"\hline", *lines, r"\hline", r"\end{tabular}"])
+        + "\n"
+    )
 
 
 _LATEX = {letter: f"\\{letter}" for letter in "&%$#_{}"} | {

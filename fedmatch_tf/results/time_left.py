@@ -7,17 +7,14 @@ from collections.abc import Iterable
 
 from fedmatch_tf.base.plugins import networks
 from fedmatch_tf.config import Config
-from fedmatch_tf.config.models import learner_of
 from fedmatch_tf.data.datasets import DATASETS
-from fedmatch_tf.federation.scoring import clients_test
+from fedmatch_tf.runs.expected import passes_per_round
 
-TRAINING = 3.0  # a training pass over a forward pass
-RATE = 215.0  # GFLOP per second that rounds reach on two cores of an AMD EPYC
 START_UP = 30.0  # seconds, until a run has shown otherwise: partitions, TensorFlow, the first compiled steps
 
 
 def hours(config: Config) -> float | None:
-    """A rough estimate for two cores: arithmetic of training and evaluation over a measured rate.
+    """A rough estimate for two idle cores of an AMD EPYC (Zen 5): passes over the rate of the network's rounds.
 
     None for a network whose cost is not known, or images that nobody has counted.
     """
@@ -26,11 +23,8 @@ def hours(config: Config) -> float | None:
         return None
     size = num_images - config.num_test - config.num_valid
     share = min(size / config.num_clients, config.unlabeled_per_client or size) / config.num_steps
-    tests = config.num_valid + (config.num_test if clients_test(config) else 0)
-    client = TRAINING * share * learner_of(config.model).passes * config.num_epochs_client + tests
-    server = TRAINING * 10 * config.labels_per_class if config.scenario == "ls" else 0.0
-    images = config.num_rounds * (config.clients_per_round * client + server + config.num_test)
-    return images * network.gflop * (config.image_size / 32) ** 2 / RATE / 3600
+    gflop = network.gflop * (config.image_size / 32) ** 2
+    return config.num_rounds * passes_per_round(config, share) * gflop / network.rate / 3600
 
 
 def total_hours(configs: Iterable[Config]) -> float | None:

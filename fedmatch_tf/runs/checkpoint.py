@@ -14,7 +14,8 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -22,20 +23,23 @@ from fedmatch_tf.algorithms.algorithm import Best, ServerState
 from fedmatch_tf.base import atomic, untrusted
 from fedmatch_tf.base.atomic import replacing, write_large
 from fedmatch_tf.base.errors import DataError, short
+from fedmatch_tf.base.plugins import is_keras_file
 from fedmatch_tf.config import ConfigError
 from fedmatch_tf.learners.schedule import Plateau
 from fedmatch_tf.networks.params import Params
 from fedmatch_tf.runs import schema
 from fedmatch_tf.runs.partition_folder import DataAbout
 from fedmatch_tf.runs.records import decode
-from fedmatch_tf.runs.store import Damaged, check_files, file_name
+from fedmatch_tf.runs.store import COPIES, Damaged, check_files, file_name
 
 STATE, PREVIOUS, DAMAGED = "state.npz", "previous.npz", "damaged.npz"
 CLIENTS, LOCK, START = "clients", "lock", "init.npz"
 MODEL, BEST_MODEL = "model.keras", "best.keras"
+NETWORK = "network.keras"  # the user's file that the network was made of
 MEMORY = "memory_"  # and a number: vectors that the algorithm remembers
 FORMAT = 3
 SEAL = 64  # letters of a sha256
+T = TypeVar("T")
 
 
 class Checkpoint(NamedTuple):
@@ -48,14 +52,26 @@ class Checkpoint(NamedTuple):
     state: ServerState
     clients: np.ndarray  # FILES [clients]: their files
     records: bytes  # of all rounds, a line each: what logs are made from again when a run goes on
+    inputs: Mapping[str, str] = MappingProxyType({})  # checksums of other files that workers read
 
 
-def save_start(folder: Path, kernels: Sequence[np.ndarray]) -> None:
-    """Keeps what a run starts from, as --init-weights reads it."""
+def save_start(folder: Path, kernels: Sequence[np.ndarray], network: bytes | None) -> None:
+    """Keeps what a run starts from, as --init-weights reads it, and the Keras file that its network is made of."""
     archive = io.BytesIO()
     np.savez(archive, **{f"sigma_{number}": kernel for number, kernel in enumerate(kernels)})
     with replacing(folder / START) as file:
         file.write(archive.getbuffer())
+    if network is not None:
+        with replacing(folder / NETWORK) as file:
+            file.write(network)
+
+
+def network_of(folder: Path, arch: str) -> bytes | None:
+    """The run's copy of the Keras file that its network is made of; None where it is made of none."""
+    try:
+        return untrusted.read_bytes(folder / NETWORK) if is_keras_file(arch) else None
+    except OSError as error:
+        raise DataError(f"{folder / NETWORK}: expected the network of the run ({error.strerror})") from error
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> None:
@@ -67,6 +83,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
         "versions": checkpoint.versions,
         "partitions": checkpoint.partitions,
         "data": checkpoint.data,
+        "inputs": dict(checkpoint.inputs),
         "plateau": state.plateau,
         "device_lrs": state.device_lrs,
         "best": state.best and (state.best.round_num, state.best.valid_loss),
@@ -106,12 +123,14 @@ def sync(folder: Path, checkpoint: Checkpoint, before: np.ndarray) -> None:
     """Waits until the newest checkpoint, this one, is on the disk itself; the clients' files `before` are already."""
     versions = checkpoint.clients["version"]
     new = [file_name(client, versions[client]) for client in np.flatnonzero(versions != before["version"])]
-    atomic.sync([*(folder / CLIENTS / name for name in new), folder / STATE, folder / CLIENTS, folder])
+    clients = (folder / CLIENTS, folder / CLIENTS / COPIES)
+    atomic.sync([*(each / name for each in clients for name in new), folder / STATE, *clients, folder])
 
 
-def load(folder: Path) -> tuple[Checkpoint, str | None]:
-    """(the newest whole checkpoint, what was wrong with a newer one). Changes nothing."""
-    return _newest(folder, _with_clients)
+def load(folder: Path) -> tuple[Checkpoint, str | None, dict[int, str]]:
+    """(the newest whole checkpoint, what was wrong with a newer one, damage of clients' files). Changes nothing."""
+    (found, lost), problem = _newest(folder, _with_clients)
+    return found, problem, lost
 
 
 def load_model(folder: Path) -> Checkpoint:
@@ -119,7 +138,7 @@ def load_model(folder: Path) -> Checkpoint:
     return _newest(folder, _read)[0]
 
 
-def _newest(folder: Path, read: Callable[[Path], Checkpoint]) -> tuple[Checkpoint, str | None]:
+def _newest(folder: Path, read: Callable[[Path], T]) -> tuple[T, str | None]:
     try:
         return read(folder / STATE), None
     except Damaged as damage:
@@ -139,11 +158,11 @@ def drop_newest(folder: Path) -> None:
     (folder / PREVIOUS).replace(folder / STATE)
 
 
-def _with_clients(path: Path) -> Checkpoint:
-    """The checkpoint, with every file that it names verified."""
+def _with_clients(path: Path) -> tuple[Checkpoint, dict[int, str]]:
+    """(the checkpoint, with every file that it names verified; damage, by client, of those that have a copy)."""
     checkpoint = _read(path)
-    check_files(path.parent / CLIENTS, checkpoint.clients, sum(map(len, checkpoint.state.params.parts)))
-    return checkpoint
+    size = sum(map(len, checkpoint.state.params.parts))
+    return checkpoint, check_files(path.parent / CLIENTS, checkpoint.clients, size)
 
 
 def _read(path: Path) -> Checkpoint:
@@ -183,7 +202,8 @@ def _checked(content: Any, arrays: Mapping[str, np.ndarray]) -> Checkpoint:
         tuple(arrays[f"{MEMORY}{number}"] for number in range(sum(name.startswith(MEMORY) for name in arrays))),
     )
     data = DataAbout(*about.data)
-    return Checkpoint(about.settings, about.versions, about.partitions, data, state, clients, records)
+    inputs = about.inputs or {}
+    return Checkpoint(about.settings, about.versions, about.partitions, data, state, clients, records, inputs)
 
 
 @contextmanager

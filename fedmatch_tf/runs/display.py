@@ -19,6 +19,7 @@ from fedmatch_tf.runs.records import Sink
 Progress = Callable[[Iterable[Any], int, str], Iterable[Any]]
 
 LINE_EVERY_SECONDS = 5.0
+CLIENTS_EVERY_SECONDS = 10.0  # at least between two lines on the clients of a round
 WHAT_HELPS = "What helps: more rounds (--num-rounds), another learning rate (--lr), more labels"
 
 
@@ -64,7 +65,8 @@ class RoundDisplay(Sink):
         self._said_one_class = False
         self._clients_done = 0
         self._rows: list[dict[str, str]] = []
-        self._shown = self._begin
+        self._shown = self._said = self._begin
+        self._tenths = 0  # of the present round's clients, when they were last told of; `_said` is when that was
         self._first_done = 0.0  # when the first round of this sitting ended
         self._live: Any = None
 
@@ -73,7 +75,7 @@ class RoundDisplay(Sink):
         self._class_shares = shares
 
     def __enter__(self) -> RoundDisplay:
-        self._begin = self._shown = time.monotonic()
+        self._begin = self._shown = self._said = time.monotonic()
         if not self._quiet and sys.stderr.isatty():
             from rich.console import Console
             from rich.live import Live
@@ -91,11 +93,22 @@ class RoundDisplay(Sink):
     def client_done(self) -> None:
         """A client of the present round has been trained."""
         self._clients_done += 1
+        if self._live is not None or self._quiet or self._clients_done >= self._config.clients_per_round:
+            return
+        now, tenths = time.monotonic(), 10 * self._clients_done // self._config.clients_per_round
+        if tenths > self._tenths and now - self._said >= CLIENTS_EVERY_SECONDS:
+            self._tenths, self._said = tenths, now
+            number = len(self._accuracies) + 1
+            _say(
+                f"round {number}/{self._config.num_rounds}: {self._clients_done} of {self._config.clients_per_round} "
+                f"clients, {duration(now - self._shown)}"
+            )
 
     def on_round(self, record: RoundRecord) -> None:
         """Shows the round."""
         self._accuracies.append(record.test_acc)
-        self._shown, self._clients_done = time.monotonic(), 0
+        self._shown, self._clients_done, self._tenths = time.monotonic(), 0, 0
+        self._said = self._shown
         self._first_done = self._first_done or self._shown
         config, local, done = self._config, record.local_test_acc, record.round + 1
         left = config.num_rounds - done
@@ -115,10 +128,6 @@ class RoundDisplay(Sink):
         self._rows = [*self._rows[-(ROWS - 1) :], cells]
         if self._live is None and not self._quiet:
             _say("  ".join(f"{name} {value}" for name, value in cells.items() if value != "-"))
-        if done == self._before + 2 and left and not self._quiet:
-            of = f"{config.num_rounds} rounds" if done == 2 else f"{left} of {config.num_rounds} rounds are left"
-            seconds = self._seconds_per_round(done) * left + (self._shown - self._begin) * (done == 2)
-            self.note(f"{of}, about {in_words(seconds)} on this machine")
         self._note_one_class()
 
     def _note_one_class(self) -> None:

@@ -6,12 +6,13 @@ import os
 import shlex
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -27,11 +28,9 @@ from fedmatch_tf.runs.checkpoint import CLIENTS, Checkpoint
 from fedmatch_tf.runs.original_logs import OriginalLogs
 from fedmatch_tf.runs.partition_folder import DataAbout
 from fedmatch_tf.runs.records import CurveFile, RoundLog, Sink, decode, encode, versions
-from fedmatch_tf.runs.store import ClientStore, no_files
+from fedmatch_tf.runs.store import COPIES, ClientStore, is_on_disk, no_files
 from fedmatch_tf.runs.tensorboard import ScalarLog
 from fedmatch_tf.workers.choose import decide
-
-IN_MEMORY_UP_TO = 2**30  # bytes of all clients' parameters; beyond, they are on disk
 
 
 class Run:
@@ -40,6 +39,7 @@ class Run:
     Args:
         recorded: the config that its logs have so far, if it is another: that of a run that goes on.
         newest_is_damaged: `start` is of the checkpoint before the newest one.
+        lost: clients of whose files only the copies are whole.
     """
 
     def __init__(
@@ -51,15 +51,16 @@ class Run:
         lock: ExitStack,
         recorded: Config | None = None,
         newest_is_damaged: bool = False,
+        lost: Collection[int] = (),
     ) -> None:
         self.folder, self.config, self.state = folder, config, start.state
-        self.partitions, self.data = start.partitions, start.data
+        self.partitions, self.data, self.inputs = start.partitions, start.data, start.inputs
         self.check_pts, self._lock, self._recorded = check_pts, lock, recorded or config
         self._newest = self._saved = start  # checkpoints: one may still be being written
         self._records = start.records
         self.past = decode(start.records, start.state.rounds_done, config.num_clients)  # rounds of earlier sittings
         self.sinks: list[Sink] = []  # what is written into its folder of logs
-        self._newest_is_damaged = newest_is_damaged
+        self._newest_is_damaged, self._lost = newest_is_damaged, lost
         self._thread = ThreadPoolExecutor(1)  # writes beside the simulation, one thing after the other
         self._begun = False
 
@@ -75,8 +76,8 @@ class Run:
         if self._newest_is_damaged:
             checkpoint.drop_newest(check_pts)
         folder.mkdir(parents=True, exist_ok=True)
-        in_memory = not _on_disk(self.config, self.state)
-        self.store = ClientStore(check_pts / CLIENTS, start.clients, self._thread.submit, in_memory)
+        in_memory = not is_on_disk(self.config, sum(part.nbytes for part in self.state.params.parts))
+        self.store = ClientStore(check_pts / CLIENTS, start.clients, self._thread.submit, in_memory, self._lost)
         self.sinks += [
             RoundLog(folder, config, self.past),
             OriginalLogs(folder, check_pts, config, self.past),
@@ -118,7 +119,8 @@ class Run:
 
     def _save(self) -> None:
         settings, files = asdict(self.config), self.store.files()
-        point = Checkpoint(settings, versions(), self.partitions, self.data, self.state, files, self._records)
+        about = settings, versions(), self.partitions, self.data
+        point = Checkpoint(*about, self.state, files, self._records, self.inputs)
         self._newest = point
         self._writing.result()  # what failed in the last one is raised here
         self._writing = self._thread.submit(self._write_checkpoint, point)
@@ -146,23 +148,31 @@ class Run:
 
 
 def create(
-    config: Config, state: ServerState, partitions: str, data: DataAbout, kernels: Sequence[np.ndarray] = ()
+    config: Config,
+    state: ServerState,
+    partitions: str,
+    data: DataAbout,
+    inputs: Mapping[str, str] = MappingProxyType({}),
+    kernels: Sequence[np.ndarray] = (),
+    network: bytes | None = None,
 ) -> Run:
     """A new run, named by the time. It can be resumed as soon as its folder is there.
 
     Args:
         partitions: their fingerprint.
         data: what the trained model must know of them.
+        inputs: checksums of the other files that its workers read.
         kernels: what it starts from, to be kept for others to start there.
+        network: the Keras file that its network is made of, if it is; to be kept, as others may change.
     """
     folder, check_pts = _new_folders(Path(config.output_path), f"{config.model}-{config.task}")
     lock = ExitStack()
     try:
         lock.enter_context(checkpoint.locked(check_pts))
         if kernels:
-            checkpoint.save_start(check_pts, kernels)
+            checkpoint.save_start(check_pts, kernels, network)
         clients = no_files(config.num_clients)
-        start = Checkpoint(asdict(config), versions(), partitions, data, state, clients, b"")
+        start = Checkpoint(asdict(config), versions(), partitions, data, state, clients, b"", inputs)
         checkpoint.save(check_pts, start)
         folder.mkdir(parents=True)
         run = Run(folder, check_pts, config, start, lock)
@@ -183,16 +193,17 @@ def reopen(folder: Path, given: Mapping[str, Any]) -> tuple[Run, list[str]]:
         given: settings that the user gives again or anew.
     """
     folder, check_pts = both(folder, "--resume")
-    _check_own(folder, folder / "tensorboard", check_pts, check_pts / CLIENTS)
+    _check_own(folder, folder / "tensorboard", check_pts, check_pts / CLIENTS, check_pts / CLIENTS / COPIES)
     with ExitStack() as lock:
         lock.enter_context(checkpoint.locked(check_pts))
-        start, problem = checkpoint.load(check_pts)
+        start, problem, lost = checkpoint.load(check_pts)
         recorded = replace(config_of(start.settings, folder, "--resume"), output_path=str(folder.parent.parent))
         num_rates, devices = len(start.state.device_lrs), recorded.num_devices
         if num_rates not in (0, devices):
             raise DataError(f"{check_pts}: expected rates of {devices} devices, received {num_rates}. It was edited")
         config = decide(continued(recorded, given))
         notes = [f"The newest checkpoint is damaged ({problem}); going on from the one before"] if problem else []
+        notes += [f"{damage}; its copy is used" for damage in lost.values()]
         then, now = start.versions, versions()
         changed = [
             f"{name} {shortened(then.get(name, 'not installed'), 40)}, now {now.get(name, 'not installed')}"
@@ -201,7 +212,7 @@ def reopen(folder: Path, given: Mapping[str, Any]) -> tuple[Run, list[str]]:
         ]
         if changed:
             notes.append(f"The run was made with {'; '.join(changed)}: results may differ from an unbroken run")
-        return Run(folder, check_pts, config, start, lock.pop_all(), recorded, problem is not None), notes
+        return Run(folder, check_pts, config, start, lock.pop_all(), recorded, problem is not None, lost), notes
     raise AssertionError("not reached")
 
 
@@ -259,9 +270,3 @@ def _new_folders(output: Path, what: str) -> tuple[Path, Path]:
                 return folder, check_pts
             check_pts.rmdir()
         time.sleep(0.2)
-
-
-def _on_disk(config: Config, state: ServerState) -> bool:
-    if config.store == "auto":
-        return config.num_clients * sum(part.nbytes for part in state.params.parts) > IN_MEMORY_UP_TO
-    return config.store == "disk"

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import socket
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedmatch_tf.base.errors import DataError
-from fedmatch_tf.config import Config
+from fedmatch_tf.config import Config, ConfigError, flag, settings, without_effect
 from fedmatch_tf.data import generator, manifest
 from fedmatch_tf.data.datasets import DATASETS
 from fedmatch_tf.data.dealing import KINDS, PartitionSpec
 from fedmatch_tf.data.loader import Partitions, open_partitions, sorted_files
-from fedmatch_tf.data.sources import load_source
+from fedmatch_tf.data.sources import Source, load_source
 from fedmatch_tf.runs.display import Progress
 
 
@@ -38,33 +36,42 @@ def with_own_partitions(config: Config, checksum: str = "") -> Config:
     return replace(config, dataset_path=str(Path(config.dataset_path) / f"seed{config.seed}-{digest}"))
 
 
-def beside_others(config: Config, progress: Progress) -> tuple[Config, str]:
-    """(the config with a folder that no other partitions are in, a note on it if it is not the usual one).
+def beside_others(config: Config, progress: Progress) -> tuple[Config, str, Source | None]:
+    """(the config with a folder that no other partitions are in, a note if it is not the usual one, images if read).
 
     A folder has one partition of a task, so that of another seed, with other settings or of other images gets a folder
     of its own.
     """
     folder = config.partition_folder
     if not (folder / manifest.NAME).exists():
-        return config, ""
-    source = load_source(config.dataset, config.source, config.image_size, progress) if config.source else None
+        return config, "", None
+    source = _source(config, progress) if config.source else None
     differs = generator.difference(folder, partition_spec(config), source)
     if not differs:
-        return config, ""
+        return config, "", source
     own = with_own_partitions(config, source.checksum if source else "")
-    return own, (
+    note = (
         f"{folder} has partitions with other settings ({'; '.join(differs)}); this run's are in {own.partition_folder}"
     )
+    return own, note, source
 
 
-def ensure_partitions(config: Config, progress: Progress) -> None:
-    """Makes the task's partitions if there are none; refuses those made with other settings."""
+def _source(config: Config, progress: Progress) -> Source:
+    return load_source(config.dataset, config.source, config.image_size, progress, config.skip_broken)
+
+
+def ensure_partitions(config: Config, progress: Progress, source: Source | None = None) -> None:
+    """Makes the task's partitions if there are none; refuses those made with other settings.
+
+    Args:
+        source: the images, if they have been read.
+    """
     spec, folder = partition_spec(config), config.partition_folder
     if not folder.exists() or not any(folder.iterdir()):
-        source = load_source(config.dataset, config.source, config.image_size, progress)
+        source = source or _source(config, progress)
         generator.generate(spec, source, Path(config.dataset_path), progress=progress)
     elif (folder / manifest.NAME).exists():
-        differs = generator.difference(folder, spec)
+        differs = generator.difference(folder, spec, source)
         if differs:
             raise DataError(
                 f"{folder}: the partitions there don't match this run:\n  " + "\n  ".join(differs) + "\n"
@@ -79,29 +86,17 @@ def ensure_partitions(config: Config, progress: Progress) -> None:
         )
 
 
-class WithPartitions:
-    """Makes a worker, if the partitions that it finds are those of the run: it may be started long after the others."""
-
-    def __init__(self, worker: Callable[..., Any], config: Config) -> None:
-        self._worker, self._expected = worker, manifest.fingerprint(config.partition_folder)
-
-    def __call__(self, config: Config, **given: Any) -> Any:
-        """The worker; DataError if the partitions have been replaced, or if this machine has none."""
-        folder = config.partition_folder
-        if "partitions" in given:  # they come with the worker
-            return self._worker(config, **given)
-        if not folder.is_dir() or manifest.fingerprint(folder) != self._expected:
-            raise DataError(
-                f"{folder}: expected the partitions of this run on {socket.gethostname()}, found "
-                f"{'others' if folder.is_dir() else 'none'}. Put them back and go on with --resume, or give a "
-                f"--dataset-path that every machine sees; on Ray, --ray-data ship sends them"
-            )
-        return self._worker(config)
+def check_for_vectors(config: Config, partitions: Partitions) -> None:
+    """Raises ConfigError if the data are vectors and a setting is for images alone."""
+    if len(partitions.image_shape) == 1:
+        for name, value in (("augment", "none"), ("image_size", settings()["image_size"].default), ("weak", "none")):
+            received = getattr(config, name, value)
+            if received != value and name not in without_effect(config):
+                raise ConfigError(f"{flag(name)}: expected {value}, as the data are vectors; received {received}")
 
 
-def note_on_order(config: Config) -> str:
+def note_on_order(partitions: Partitions) -> str:
     """A note if labelled files that others made are sorted by class; ours are shuffled when they are made."""
-    partitions = open_partitions(Path(config.dataset_path), config.task)
     found = sorted_files(partitions) if partitions.files is None else []
     if not found:
         return ""
@@ -131,50 +126,39 @@ class DataAbout(NamedTuple):
     class_names: tuple[str, ...]
 
 
-def data_about(config: Config) -> DataAbout:
-    """Of the run's partitions; classes without names are called by their numbers."""
-    partitions = open_partitions(Path(config.dataset_path), config.task)
-    if partitions.files is not None:
-        return DataAbout(partitions.image_shape, manifest.read_manifest(partitions.folder).class_names)
-    names: tuple[str, ...] = DATASETS[config.dataset].class_names
+def data_about(partitions: Partitions) -> DataAbout:
+    """Of a run's partitions; classes without names are called by their numbers."""
+    names: tuple[str, ...] = partitions.class_names or DATASETS[partitions.dataset].class_names
     if len(names) != partitions.num_classes:
         names = tuple(str(number) for number in range(partitions.num_classes))
     return DataAbout(tuple(partitions.image_shape), names)
 
 
-def _manifest(config: Config) -> manifest.Manifest | None:
-    """None where others made the partitions."""
-    folder = config.partition_folder
-    return manifest.read_manifest(folder) if (folder / manifest.NAME).exists() else None
-
-
-def client_sizes(config: Config) -> dict[int, int]:
+def client_sizes(partitions: Partitions) -> dict[int, int]:
     """Examples of each client, of all steps; none without a manifest."""
-    found, sizes = _manifest(config), Counter[int]()
-    for file in found.files.values() if found else ():
+    sizes = Counter[int]()
+    for file in (partitions.files or {}).values():
         if file.client is not None:
             sizes[file.client] += file.num_examples
     return sizes
 
 
-def class_counts(config: Config) -> dict[str, Any] | None:
+def class_counts(partitions: Partitions) -> dict[str, Any] | None:
     """Class names and the number of each client's unlabelled examples by class; None without a manifest."""
-    found = _manifest(config)
-    if found is None:
+    if partitions.files is None:
         return None
     counts: dict[int, list[int]] = {}
-    for file in found.files.values():
+    for file in partitions.files.values():
         if file.role == "unlabeled" and file.client is not None:
             before = counts.get(file.client, [0] * len(file.class_counts))
             counts[file.client] = [one + more for one, more in zip(before, file.class_counts)]
-    return {"class_names": list(found.class_names), "unlabeled": [counts[client] for client in sorted(counts)]}
+    return {
+        "class_names": list(partitions.class_names or ()),
+        "unlabeled": [counts[client] for client in sorted(counts)],
+    }
 
 
-def shares_of_test(config: Config) -> dict[str, float]:
+def shares_of_test(partitions: Partitions) -> dict[str, float]:
     """Each class's share of the test data, by name; none without a manifest, or without test data."""
-    found = _manifest(config)
-    tests = [file.class_counts for file in found.files.values() if file.role == "test"] if found else []
-    if found is None or not tests:
-        return {}
-    (counts,) = tests
-    return {name: count / sum(counts) for name, count in zip(found.class_names, counts)}
+    tests = [file.class_counts for file in (partitions.files or {}).values() if file.role == "test"]
+    return {name: count / sum(counts) for counts in tests for name, count in zip(partitions.class_names or (), counts)}

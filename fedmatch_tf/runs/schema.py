@@ -20,7 +20,7 @@ def whole(low: int, high: int) -> Any:
 
 
 Lowest = Annotated[float, Within(-LARGEST, math.inf, "a loss, or infinity before the first one")]
-Side = Annotated[int, Within(1, 1024, "a whole number from 1 to 1024")]
+Side, Length = whole(1, 1024), whole(1, 2**24)  # of an image, of a vector
 
 
 class About(NamedTuple):
@@ -32,8 +32,9 @@ class About(NamedTuple):
     partitions: str
     plateau: tuple[Positive, Lowest, Whole]
     device_lrs: tuple[Positive, ...]
-    data: tuple[tuple[Side, Side, Side], tuple[str, ...]]
+    data: tuple[tuple[Whole, ...], tuple[str, ...]]  # shape of an image or vector; names of classes
     best: Optional[tuple[Whole, Number]]
+    inputs: Optional[dict[str, str]]
 
 
 def _check_vector(name: str, value: np.ndarray, size: Optional[int] = None) -> None:
@@ -76,6 +77,11 @@ def read_about(content: Any, arrays: Mapping[str, np.ndarray], memory: str) -> A
     if done.shape != () or done.dtype.kind not in "iu":
         raise DataError(f"rounds_done: expected a whole number, received {done.dtype} {list(done.shape)}")
     read(whole(0, num_rounds), "rounds_done", int(done))
+    shape = about.data[0]
+    if len(shape) not in (1, 3):
+        raise DataError(f"about.data[0]: expected a list of 3, or of 1 for vectors, received {list(shape)}")
+    for place, size in enumerate(shape):
+        read(Length if len(shape) == 1 else Side, f"about.data[0][{place}]", size)
     num_classes = len(about.data[1])
     if num_classes < 2:
         raise DataError(f"about.data[1]: expected at least two classes, received {num_classes}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import numpy as np
 from fedmatch_tf.base import untrusted
 from fedmatch_tf.base.atomic import read_large, replacing, write_large
 from fedmatch_tf.base.errors import DataError
+from fedmatch_tf.config import Config
 from fedmatch_tf.federation.server import Held
 from fedmatch_tf.learners.schedule import Plateau
 from fedmatch_tf.networks.params import Params
@@ -32,9 +33,20 @@ FILES = np.dtype(
 )
 
 
+COPIES = "copies"  # a folder in that of the files
+
+
 def no_files(num_clients: int) -> np.ndarray:
     """The table before anybody took part."""
     return np.zeros(num_clients, FILES)
+
+
+IN_MEMORY_UP_TO = 2**30  # bytes of all clients' parameters; beyond, they are on disk
+
+
+def is_on_disk(config: Config, size: int) -> bool:
+    """Whether clients' parameters, of so many bytes each, are on disk alone."""
+    return config.num_clients * size > IN_MEMORY_UP_TO if config.store == "auto" else config.store == "disk"
 
 
 class Damaged(DataError):
@@ -42,19 +54,34 @@ class Damaged(DataError):
 
 
 class ClientStore:
-    """Keeps one file per client, which `get` reads, so memory does not grow with the clients.
+    """Keeps one file per client, which `get` reads, so memory does not grow with the clients; and a copy of it.
 
     Files are written in another thread, while this one goes on. A file is never changed: what a client holds after a
-    round is a new version, which takes the place of the old one when the round ends.
+    round is a new version, which takes the place of the old one when the round ends. All checkpoints share the file of
+    a client that takes no part: without its copy, damage there would be the end of all of them.
 
     Args:
         files: what the last checkpoint names.
         submit: has something done in the other thread, in the order of the calls.
         in_memory: memory has all clients, too.
+        lost: clients of whom only the copy is whole; it takes the file's place.
     """
 
-    def __init__(self, folder: Path, files: np.ndarray, submit: Submit, in_memory: bool = False) -> None:
-        folder.mkdir(exist_ok=True)
+    def __init__(
+        self,
+        folder: Path,
+        files: np.ndarray,
+        submit: Submit,
+        in_memory: bool = False,
+        lost: Collection[int] = (),
+    ) -> None:
+        (folder / COPIES).mkdir(parents=True, exist_ok=True)
+        for client in _with_file(files):
+            name = file_name(client, files[client]["version"])
+            if client in lost:
+                _copy(folder / COPIES / name, folder / name)
+            elif not (folder / COPIES / name).exists():
+                _copy(folder / name, folder / COPIES / name)
         self._folder, self._files, self._submit = folder, files.copy(), submit
         self._named: tuple[np.ndarray, ...] = (files,)  # by checkpoints
         self._in_memory = in_memory
@@ -68,8 +95,7 @@ class ClientStore:
         return Held(self._memory.get(client) or self._read(client), Plateau(*plateau)) if version else None
 
     def _read(self, client: int) -> Params | None:
-        version, num_sigma, *_ = self._files[client].item()
-        vector = _read(self._folder / file_name(client, version))
+        vector, num_sigma = _read(self._folder, self._files, client)[0], self._files[client]["num_sigma"]
         if not len(vector):
             return None
         return Params(vector[:num_sigma], vector[num_sigma:] if len(vector) > num_sigma else None)
@@ -110,7 +136,7 @@ class ClientStore:
         Files that we did not name stay.
         """
         needed = {file_name(*row) for files in (*self._named, *now) for row in enumerate(files["version"].tolist())}
-        for path in self._folder.iterdir():
+        for path in (*self._folder.iterdir(), *(self._folder / COPIES).iterdir()):
             if path.name not in needed and _OURS.fullmatch(path.name):
                 path.unlink()
 
@@ -120,22 +146,40 @@ _AHEAD = 1  # files that may wait to be written while the next one is put
 
 
 def _write(path: Path, params: Params | None) -> int:
-    """Writes a client's file; its content's checksum."""
+    """Writes a client's file and its copy; their content's checksum."""
     parts, crc = () if params is None else params.parts, 0
-    with replacing(path) as file:
-        write_large(file, _header(sum(map(len, parts))), *(part.data for part in parts))
+    for each in (path, path.parent / COPIES / path.name):
+        with replacing(each) as file:
+            write_large(file, _header(sum(map(len, parts))), *(part.data for part in parts))
     for part in parts:
         crc = zlib.crc32(part.data, crc)
     return crc
 
 
-def _read(path: Path) -> np.ndarray:
+def _copy(source: Path, target: Path) -> None:
+    with untrusted.open_regular(source) as given, replacing(target) as file:
+        write_large(file, read_large(given).data)
+
+
+def _read(folder: Path, files: np.ndarray, client: int) -> tuple[np.ndarray, str]:
+    """(the vector of the client's file, or of its copy if that is damaged; the damage). Damaged if both are."""
+    name, damage = file_name(client, files[client]["version"]), ""
+    for path in (folder / name, folder / COPIES / name):
+        try:
+            return _read_file(path, files[client]["crc"]), damage
+        except (OSError, DataError) as error:
+            damage += f"; {error}" if damage else str(error)
+    raise Damaged(damage)
+
+
+def _read_file(path: Path, crc: int) -> np.ndarray:
     """The vector. The header must be the one that was written, so that it need not be parsed."""
     with untrusted.open_regular(path) as file:
         content = read_large(file)
     vector = content[_HEADER : _HEADER + (len(content) - _HEADER) // 4 * 4].view(np.float32)
-    if content[:_HEADER].tobytes() != _header(len(vector)) or len(content) != _HEADER + vector.nbytes:
-        raise DataError(f"{path}: its header is not what was written")
+    is_whole = content[:_HEADER].tobytes() == _header(len(vector)) and len(content) == _HEADER + vector.nbytes
+    if not is_whole or zlib.crc32(vector.data) != crc:
+        raise DataError(f"{path}: its content is not what was written")
     return vector
 
 
@@ -160,19 +204,18 @@ def _with_file(files: np.ndarray) -> list[int]:
     return np.flatnonzero(files["version"]).tolist()  # type: ignore[no-any-return]
 
 
-def check_files(folder: Path, files: np.ndarray, size: int) -> None:
-    """Raises Damaged unless every file is there and is what was written.
+def check_files(folder: Path, files: np.ndarray, size: int) -> dict[int, str]:
+    """What is wrong with files of which only the copy is whole, by client. Raises Damaged if a copy is none, either.
 
     Args:
         size: numbers of one whole set of parameters; a client's file has as many, or none.
     """
+    found = {}
     for client in _with_file(files):
-        path = folder / file_name(client, files[client]["version"])
-        try:
-            vector = _read(path)
-        except (OSError, DataError) as error:
-            raise Damaged(str(error)) from error
-        if zlib.crc32(vector.data) != files[client]["crc"]:
-            raise Damaged(f"{path}: its content is not what was written")
+        vector, damage = _read(folder, files, client)
         if len(vector) != (size if files[client]["num_sigma"] else 0) or not np.isfinite(vector).all():
+            path = folder / file_name(client, files[client]["version"])
             raise Damaged(f"{path}: expected {size} finite numbers, one set of parameters, or none")
+        if damage:
+            found[client] = damage
+    return found

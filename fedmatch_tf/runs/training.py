@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from logging import Logger
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
 import numpy as np
 
+from fedmatch_tf.base import untrusted
 from fedmatch_tf.base.atomic import replacing, write_text
 from fedmatch_tf.base.errors import DataError
+from fedmatch_tf.base.plugins import is_keras_file
 from fedmatch_tf.base.signals import Interrupts
 from fedmatch_tf.config import Config, ConfigError, flag
 from fedmatch_tf.config.resume import with_absolute_paths
 from fedmatch_tf.data.generator import in_use
-from fedmatch_tf.data.manifest import fingerprint
+from fedmatch_tf.data.loader import Partitions
+from fedmatch_tf.data.manifest import note_on_skipped
 from fedmatch_tf.federation import loop, server
 from fedmatch_tf.federation.crew import Backend
 from fedmatch_tf.federation.tasks import (
@@ -27,18 +30,20 @@ from fedmatch_tf.federation.tasks import (
     ConfusionTask,
     InitTask,
     ModelTask,
+    PaceTask,
     ProfileTask,
     TrainingError,
 )
 from fedmatch_tf.networks import files
-from fedmatch_tf.runs import checkpoint, folders
-from fedmatch_tf.runs.display import Progress, RoundDisplay
+from fedmatch_tf.runs import checkpoint, expected, folders
+from fedmatch_tf.runs.display import Progress, RoundDisplay, in_words
 from fedmatch_tf.runs.folders import Run
+from fedmatch_tf.runs.inputs import WithInputs, checksums
 from fedmatch_tf.runs.mirror import Mirror, check_installed
 from fedmatch_tf.runs.partition_folder import (
-    WithPartitions,
     beside_others,
     check_complete,
+    check_for_vectors,
     class_counts,
     client_sizes,
     data_about,
@@ -71,22 +76,27 @@ def train(config: Config, watch: Watch, worker: MakeWorker = make_worker) -> Pat
     config = decide(with_absolute_paths(config))
     check_backend(config)
     check_installed(config)
-    _check_paths(config)
-    config, note = beside_others(config, watch.progress)
+    expected.check_workers(config)
+    network = _check_paths(config)
+    config, note, source = beside_others(config, watch.progress)
     display = RoundDisplay(config, watch.quiet, logger=watch.logger)
     if note:
         display.note(f"note: {note}")
-    ensure_partitions(config, watch.progress)
-    if order := note_on_order(config):
-        display.note(f"note: {order}")
-    with ExitStack() as stack:
+    ensure_partitions(config, watch.progress, source)
+    del source
+    with in_use(config.partition_folder), ExitStack() as stack:
+        partitions, inputs = check_complete(config), checksums(config)
+        check_for_vectors(config, partitions)
+        for note in filter(None, (note_on_order(partitions), note_on_skipped(partitions.skipped))):
+            display.note(f"note: {note}")
         for _ in watch.progress([None], 0, "Starting TensorFlow"):
-            backend = _open(stack, config, display, worker)
+            backend = _open(stack, config, partitions, inputs, network, display, worker)
             (start,) = backend.map([InitTask()])
+        expected.check_parameters(config, start.params)
         state = server.initial_state(config, start.params)
-        partitions = fingerprint(config.partition_folder)
-        run = stack.enter_context(folders.create(config, state, partitions, data_about(config), start.kernels))
-        train_rounds(run, backend, display, watch.on_round)
+        about = data_about(partitions)
+        run = folders.create(config, state, partitions.fingerprint, about, inputs, start.kernels, network)
+        train_rounds(stack.enter_context(run), backend, partitions, display, watch)
     return run.folder
 
 
@@ -101,29 +111,46 @@ def resume(folder: Path, given: Mapping[str, Any], watch: Watch, worker: MakeWor
         if run.state.rounds_done < config.num_rounds or not all(path.exists() for path in _results(run)):
             check_backend(config)
             check_installed(config)
-            _check_partitions(run, watch.progress)
-            backend = _open(stack, config, display, worker)
+            partitions = stack.enter_context(_partitions_of(run, watch.progress))
+            inputs = checksums(config)
+            if inputs != run.inputs:
+                display.note(
+                    f"note: {' and '.join(sorted(inputs))}: not the content that the run began with, so results may "
+                    f"differ from an unbroken run"
+                )
+            expected.check_workers(config)
+            network = checkpoint.network_of(run.check_pts, config.arch)
+            backend = _open(stack, config, partitions, inputs, network, display, worker)
             list(backend.map([CheckTask(run.state.params)]))  # before anything of the run is changed
             run.begin()
             display.note(f"Going on after {run.state.rounds_done} of {config.num_rounds} rounds")
-            train_rounds(run, backend, display, watch.on_round)
+            train_rounds(run, backend, partitions, display, watch)
         else:
             run.begin(keep_settings=False)
             display.note(f"Nothing to do: all {config.num_rounds} rounds are done; --num-rounds may ask for more")
     return run.folder
 
 
-def _open(stack: ExitStack, config: Config, display: RoundDisplay, worker: MakeWorker) -> Backend:
-    """The backend; while it is open, nothing of ours replaces the partitions, and its workers know them."""
-    stack.enter_context(in_use(config.partition_folder))
-    return stack.enter_context(open_backend(config, display.warn, WithPartitions(worker, config)))
+def _open(
+    stack: ExitStack,
+    config: Config,
+    partitions: Partitions,
+    inputs: Mapping[str, str],
+    network: bytes | None,
+    display: RoundDisplay,
+    worker: MakeWorker,
+) -> Backend:
+    """The backend, whose workers read the same as this process."""
+    make = WithInputs(worker, partitions.fingerprint, inputs, network)
+    return stack.enter_context(open_backend(config, display.warn, make))
 
 
 def train_rounds(
     run: Run,
     backend: Backend,
+    partitions: Partitions,
     display: RoundDisplay,
-    on_round: OnRound | None = None,
+    watch: Watch,
     sizes: Mapping[int, int] | None = None,
 ) -> None:
     """The rounds that are left; however they end, the user learns how to go on.
@@ -132,21 +159,24 @@ def train_rounds(
         sizes: examples of each client, unless the partitions say that.
     """
     stopped, num_rounds = run.folder / "stopped.txt", run.config.num_rounds
-    counts = class_counts(run.config)
+    counts = class_counts(partitions)
     if counts is not None:
         write_text(run.folder / "partition.json", json.dumps(counts))
-    display.know_classes(shares_of_test(run.config))
+    display.know_classes(shares_of_test(partitions))
+    if sizes is None:
+        sizes = client_sizes(partitions)
+        if not watch.quiet:
+            _tell_time(run, backend, sizes, display)
     try:
         with Interrupts(display.note) as interrupts, Mirror(run.config, run.folder, display.warn) as mirror, display:
             traced = _Traced(backend, run) if run.config.profile_run else backend
-            sizes = client_sizes(run.config) if sizes is None else sizes
             for record, state in loop.run(run.config, run.state, traced, run.store, sizes, display.client_done):
                 for path in (stopped, *_results(run)):  # of fewer rounds
                     path.unlink(missing_ok=True)
                 run.add(record, state)
                 for sink in (*run.sinks, display, mirror):
                     sink.on_round(record)
-                answer = True if on_round is None else on_round(record.line())
+                answer = True if watch.on_round is None else watch.on_round(record.line())
                 enough = isinstance(answer, (bool, np.bool_)) and not answer
                 if state.rounds_done < num_rounds and (enough or interrupts.asked):
                     run.save()
@@ -163,6 +193,19 @@ def train_rounds(
         with suppress(OSError):
             write_text(stopped, _cause(error))
         raise
+
+
+def _tell_time(run: Run, backend: Backend, sizes: Mapping[int, int], display: RoundDisplay) -> None:
+    """Says how long the rounds that are left will take, from what the network takes for an image here and now."""
+    config = run.config
+    left, workers = config.num_rounds - run.state.rounds_done, config.workers or 1
+    if left and sizes:
+        paces = list(backend.map([PaceTask() for _ in range(workers)]))
+        unlabeled = sum(sizes.values()) / len(sizes) / config.num_steps
+        passes = expected.passes_per_round(config, unlabeled)
+        seconds = left * passes * sum(paces) / len(paces) / min(workers, config.clients_per_round)
+        what = f"{left} of {config.num_rounds} rounds" if left < config.num_rounds else f"{left} rounds"
+        display.note(f"{what}, about {in_words(seconds)} on this machine once the steps are compiled")
 
 
 def _cause(error: BaseException) -> str:
@@ -218,8 +261,11 @@ def _write_results(run: Run, backend: Backend, note: Callable[[str], None]) -> N
             note(f"note: {name} opens in Keras 2 alone, because of {', '.join(foreign)} in the network")
 
 
-def _check_paths(config: Config) -> None:
-    """Raises now what would be raised when partitions are written and TensorFlow is started; writes nothing."""
+def _check_paths(config: Config) -> bytes | None:
+    """Raises now what would be raised when partitions are written and TensorFlow is started; writes nothing.
+
+    The content of the Keras file that the network is made of comes back, if it is made of one.
+    """
     path = Path(config.output_path)
     nearest = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK):
@@ -227,16 +273,23 @@ def _check_paths(config: Config) -> None:
     for name, given in (("init_weights", config.init_weights), ("probe_image", config.probe_image)):
         if given is not None and not Path(given).is_file():
             raise DataError(f"{flag(name)}: expected a file, found none at {given}")
+    try:
+        return untrusted.read_bytes(Path(config.arch)) if is_keras_file(config.arch) else None
+    except OSError as error:
+        raise DataError(f"--arch: expected a Keras model's file at {config.arch} ({error.strerror})") from error
 
 
-def _check_partitions(run: Run, progress: Progress) -> None:
-    """The data are those that the run began with; made again if they are gone."""
+@contextmanager
+def _partitions_of(run: Run, progress: Progress) -> Iterator[Partitions]:
+    """Those that the run began with, which nothing of ours replaces meanwhile; made again if they are gone."""
     folder = run.config.partition_folder
     if not folder.is_dir():
         ensure_partitions(run.config, progress)
-    check_complete(run.config)
-    if fingerprint(folder) != run.partitions:
-        raise DataError(
-            f"{folder}: expected the partitions that the run began with, found others. "
-            f"Say where they are with --dataset-path, or make them again with --work-type gen_data --force"
-        )
+    with in_use(folder):
+        partitions = check_complete(run.config)
+        if partitions.fingerprint != run.partitions:
+            raise DataError(
+                f"{folder}: expected the partitions that the run began with, found others. "
+                f"Say where they are with --dataset-path, or make them again with --work-type gen_data --force"
+            )
+        yield partitions

@@ -16,7 +16,6 @@ import joblib
 
 from fedmatch_tf.base.plugins import networks
 from fedmatch_tf.config import Config, ConfigError
-from fedmatch_tf.data.loader import Partitions
 from fedmatch_tf.federation.crew import Backend
 from fedmatch_tf.workers import environment, own_code
 from fedmatch_tf.workers.inline import InlineBackend
@@ -25,12 +24,12 @@ from fedmatch_tf.workers.process import ProcessBackend
 SPLITS_WELL = 0.3  # GFLOP for an image, in which two threads gain
 
 
-def make_worker(config: Config, partitions: Partitions | None = None) -> Any:
-    """A worker, in the process that calls this."""
+def make_worker(config: Config, **given: Any) -> Any:
+    """A worker, in the process that calls this; what may be given says `Worker`."""
     environment.prepare(config.threads_per_worker, config.gpu_memory, config.precision)
     from fedmatch_tf.federation.worker import Worker
 
-    return Worker(config, partitions)
+    return Worker(config, **given)
 
 
 def decide(config: Config, cores: int | None = None) -> Config:
@@ -76,7 +75,7 @@ def _threads(config: Config, cores: int) -> int:
         return cores // config.clients_per_round
     network = networks().get(config.arch)
     is_large = network is not None and (network.gflop or 0) >= SPLITS_WELL
-    return 2 if cores > 1 and config.lr_signal == "server" and is_large else 1
+    return 2 if cores > 1 and config.lr_source != "client" and is_large else 1
 
 
 def check_backend(config: Config) -> None:

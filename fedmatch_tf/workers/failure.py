@@ -5,12 +5,15 @@ from __future__ import annotations
 import traceback
 from typing import NamedTuple
 
-from fedmatch_tf.base.errors import DataError, lack_of_memory
+from fedmatch_tf.base.errors import DataError, lack_of_memory, words
 from fedmatch_tf.config import ConfigError
 from fedmatch_tf.federation.tasks import TrainingError
 
 # Errors that say all there is to say, and that would come again: the user's mistakes, and losses that explode.
 FINAL: dict[str, type[Exception]] = {kind.__name__: kind for kind in (ConfigError, DataError, TrainingError)}
+
+
+RAISED = (Exception, SystemExit)  # what a task ends with; a user's own code may want to end the process
 
 
 class Failure(NamedTuple):
@@ -26,7 +29,7 @@ class Failure(NamedTuple):
         """The exception with its traceback."""
         kind = next((name for name, kind in FINAL.items() if isinstance(error, kind)), type(error).__name__)
         trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        return cls(kind, str(error), trace, lack_of_memory(error))
+        return cls(kind, words(error), trace, lack_of_memory(error))
 
     @property
     def final(self) -> bool:

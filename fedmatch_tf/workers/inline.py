@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from fedmatch_tf.workers.environment import variables
-from fedmatch_tf.workers.failure import Failure
+from fedmatch_tf.workers.failure import RAISED, Failure
 
 
 class InlineBackend:
@@ -38,6 +38,6 @@ class InlineBackend:
                 continue
             try:
                 result = self._worker.run(task)
-            except Exception as error:
+            except RAISED as error:
                 raise Failure.of(error).error(str(task)) from error
             yield result

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmatch_tf.base import temporary
+from fedmatch_tf.base.errors import in_one_line
 from fedmatch_tf.base.plugins import is_own_network
 from fedmatch_tf.config import ConfigError
 
@@ -55,6 +56,12 @@ def check(arch: str) -> None:
         _spec(arch.split(":")[0])
 
 
+def file_of(arch: str) -> Path | None:
+    """The file that the network's function is in; None for a network of ours, or in no file."""
+    path = Path(_spec(arch.split(":")[0]).origin or "") if is_own_network(arch) else Path()
+    return path if path.is_file() else None
+
+
 def _spec(module: str) -> Any:
     """Where the module is. The working directory is on the path of Python from now on; spawned workers inherit it."""
     here = os.getcwd()  # noqa: PTH109, sys.path has texts
@@ -64,8 +71,8 @@ def _spec(module: str) -> Any:
         raise ConfigError(f"--arch: expected a module's name, received {module}; did you mean {module[:-3]}?")
     try:
         spec = find_spec(module)
-    except Exception as error:  # a package runs its own code when it is imported
-        raise ConfigError(f"--arch: {module} can't be imported: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:  # a package runs its own code when it is imported
+        raise ConfigError(f"--arch: {module} can't be imported: {in_one_line(error)}") from error
     if spec is None:
         raise ConfigError(
             f"--arch: expected a module {module}, which the network is in, found none in the working directory {here}. "

@@ -24,7 +24,7 @@ from typing import Any
 from fedmatch_tf.base import signals, temporary
 from fedmatch_tf.workers import sharing
 from fedmatch_tf.workers.environment import keep_memory
-from fedmatch_tf.workers.failure import Failure
+from fedmatch_tf.workers.failure import RAISED, Failure
 from fedmatch_tf.workers.pool import Done, Pool, Ready, Slot
 
 _LONGEST_WAIT = 3600.0  # seconds in one go: the system can't wait for weeks, but it can be asked again
@@ -80,23 +80,10 @@ class ProcessBackend(Pool[_Slot]):
         self._stack.close()
 
     def _start(self, slot: _Slot) -> None:
-        """A new process in the slot. Ctrl-C is for this process alone: the worker is born with it blocked."""
-        resource_tracker.ensure_running()
+        """A new process in the slot."""
         environment = {**slot.environment, "TMPDIR": self._temporary}  # TensorFlow's files, which it can't remove
-        slot.connection, theirs = _SPAWN.Pipe()
-        slot.process = _SPAWN.Process(
-            target=_serve,
-            args=(theirs, environment, self._make_worker),
-            name=f"fedmatch-worker-{slot.number}",
-            daemon=True,
-        )
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            with signals.delayed():  # one that is half started would complain
-                slot.process.start()
-        finally:
-            theirs.close()
-            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        name = f"fedmatch-worker-{slot.number}"
+        slot.process, slot.connection = spawn(_serve, environment, self._make_worker, name=name, daemon=True)
         slot.ready, slot.deadline = False, time.monotonic() + self._timeout
 
     def _give(self, slot: _Slot, packed: list[sharing.Part]) -> bool:
@@ -148,6 +135,29 @@ class ProcessBackend(Pool[_Slot]):
         slot.process, slot.connection, slot.ready = None, None, False
 
 
+def spawn(target: Callable[..., None], *arguments: Any, name: str, daemon: bool = False) -> tuple[Any, Any]:
+    """(a new process, our end of a pipe to it); its target is called with the other end and these arguments.
+
+    Ctrl-C is for this process alone: the new one is born with it blocked.
+    """
+    resource_tracker.ensure_running()
+    ours, theirs = _SPAWN.Pipe()
+    process = _SPAWN.Process(target=target, args=(theirs, *arguments), name=name, daemon=daemon)
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        with signals.delayed():  # one that is half started would complain
+            process.start()
+    except BaseException:
+        if process.pid is not None:
+            process.kill()
+            process.join(_GRACE)
+        raise
+    finally:
+        theirs.close()
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    return process, ours
+
+
 def _allow_descriptors() -> None:
     """As many as the system lets us have: every large array that came from a worker holds one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -170,35 +180,40 @@ def _serve(pipe: connection.Connection, environment: Mapping[str, str], make_wor
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     faulthandler.enable()
     keep_memory()
-    _end_with_parent()
+    end_with_parent()
     packer, receiver = sharing.Packer(), sharing.Receiver()
 
     def say(answer: Any) -> None:
-        sharing.send(pipe, packer.pack(answer))
+        try:
+            packed = packer.pack(answer)
+        except (MemoryError, OSError) as error:  # no room for it; there is for a few words
+            packed = packer.pack(Failure.of(error))
+        sharing.send(pipe, packed)
         packer.forget()
 
     try:
         worker = make_worker()
-    except Exception as error:
+    except RAISED as error:
         say(Failure.of(error))
         return
     say(Ready())
+    task: Any = None
     while True:
+        answer: Any = None  # so that it is gone when another task comes
         try:
-            task = receiver.receive(pipe)
-        except EOFError:
-            return
-        try:
-            answer: Any = Done(worker.run(task))
-        except Exception as error:
+            try:
+                task = receiver.receive(pipe)
+            except EOFError:
+                return
+            answer = Done(worker.run(task))
+        except RAISED as error:
             answer = Failure.of(error)
-        del task
+        task = None
         say(answer)
-        del answer
 
 
-def _end_with_parent() -> None:
-    """Whatever this worker is doing, even if it is stopped or stuck, it ends when its parent does."""
+def end_with_parent() -> None:
+    """Whatever this process is doing, even if it is stopped or stuck, it ends when its parent does."""
     parent = multiprocessing.parent_process()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

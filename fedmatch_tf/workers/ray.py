@@ -29,7 +29,7 @@ from fedmatch_tf.data.loader import open_partitions
 from fedmatch_tf.federation.tasks import TrainingError
 from fedmatch_tf.workers import cluster, sharing
 from fedmatch_tf.workers.environment import worker_variables
-from fedmatch_tf.workers.failure import Failure
+from fedmatch_tf.workers.failure import RAISED, Failure
 from fedmatch_tf.workers.pool import Done, Pool, Ready, Slot
 
 MakeWorker = Callable[..., Any]
@@ -224,7 +224,7 @@ class _Actor:
         """Makes the worker."""
         try:
             self._worker = make_worker()
-        except Exception as error:
+        except RAISED as error:
             return Failure.of(error)
         return Ready()
 
@@ -232,7 +232,7 @@ class _Actor:
         """The task's result."""
         try:
             return Done(self._worker.run(pickle.loads(body, buffers=arrays)))
-        except Exception as error:
+        except RAISED as error:
             return Failure.of(error)
 
 

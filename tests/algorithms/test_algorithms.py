@@ -150,3 +150,40 @@ def test_semifl_averages_those_who_had_something_to_learn_and_trains_at_the_serv
     for one, before, after in ((config, [1, 1], [14, 13]), (averaging, [11, 11], [3, 7 / 3])):
         assert make_algorithm(one).before_clients(start, train).params.sigma.tolist() == before
         assert folded(one, start, updates, train).params.sigma.tolist() == pytest.approx(after)
+
+
+@pytest.mark.parametrize(
+    ("task", "model", "clients", "train", "expected"),
+    [
+        # Half of the last step is added: from 9 to a mean of 3 is -6; from 3 to 3 is 0, and half of -6.
+        ("lc-biid-c10", "fedavg-sl", [3.0, 3.0], 0, [3.0, 0.0]),
+        ("lc-biid-c10", "fedprox-sl", [3.0, 3.0], 0, [3.0, 0.0]),
+        # The server's epochs add 10 before the clients' part, which is a step from there: from 19 to 3 is -16.
+        ("ls-biid-c10", "fedavg-sl", [3.0, 3.0], 10, [3.0, -5.0]),  # from 13 to 3 is -10, and half of -16
+        # SemiFL's come last: 3 + 10; then from 13 to 3 is -10, and half of -6: 0 + 10.
+        ("ls-biid-c10", "semifl", [3.0, 3.0], 10, [13.0, 10.0]),
+    ],
+)
+def test_the_servers_momentum_adds_to_the_step_from_what_clients_were_sent_to_their_mean(
+    task: str, model: str, clients: list[float], train: float, expected: list[float]
+) -> None:
+    config = make_config(task, model=model, server_momentum=0.5)
+    state = server.initial_state(config, Params(vector(9)))
+
+    def epochs(state: ServerState) -> ServerState:
+        return state._replace(params=Params(state.params.sigma + np.float32(train)))
+
+    for client, after in zip(clients, expected):
+        state = make_algorithm(config).before_clients(state, epochs)
+        state = folded(config, state, [Update(0, Params(vector(client)), 1)], epochs)
+        assert state.params.sigma.tolist() == [after]
+
+
+def test_sigma_and_psi_have_a_momentum_each_at_the_server() -> None:
+    config = make_config("lc-biid-c10", server_momentum=0.5)
+    state = server.initial_state(config, Params(vector(9), vector(1)))
+    for sigma, psi in (([3.0], [2.0]), ([0.0], [2.5])):
+        state = folded(config, state, [Update(0, Params(vector(3), vector(2)), 1)])
+        assert (state.params.sigma.tolist(), state.params.parts[1].tolist()) == (sigma, psi)
+    assert [each.tolist() for each in state.memory] == [[-3.0], [0.5]]
+    assert folded(config, state, []).params is state.params, "no update, no step"

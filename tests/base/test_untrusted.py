@@ -16,6 +16,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from fedmatch_tf.base.errors import DataError, printable, short
 from fedmatch_tf.config import make_config
 from fedmatch_tf.data import cifar, readers
 from fedmatch_tf.data.raw import silent
-from fedmatch_tf.data.readers import read_image_folder
+from fedmatch_tf.data.readers import _read_images, read_image_folder
 from fedmatch_tf.data.sources import load_source
 from fedmatch_tf.results import results
 from tests.conftest import run
@@ -356,7 +357,7 @@ def test_more_images_than_memory_should_hold_are_refused_before_they_are_read(tm
         (tmp_path / name).mkdir()
         Image.new("RGB", (4, 4)).save(tmp_path / name / "x.png")
     with pytest.raises(DataError, match=r"2 images at 32x32: expected at most 5.0 kB, received 6.1 kB"):
-        read_image_folder(tmp_path, 32, silent, False, 5000)
+        read_image_folder(tmp_path, partial(_read_images, 32, silent, False, 5000, False))
 
 
 def test_a_bomb_takes_no_memory(tmp_path: Path) -> None:

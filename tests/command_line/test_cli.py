@@ -390,3 +390,21 @@ def test_a_flag_that_does_nothing_is_noted(capsys: pytest.CaptureFixture[str]) -
     errors = capsys.readouterr().err
     assert "note: --mu has no effect with fedavg-uda on lc-biid-digits" in errors
     assert "--lr" not in errors
+    parse(["--task=lc-biid-digits", "--lr-schedule=cosine", "--lr-patience=3"])
+    assert "note: --lr-patience has no effect with fedmatch on lc-biid-digits: --lr-schedule looks at no" in _errors(
+        capsys
+    )
+
+
+def test_a_rate_at_which_psi_oscillates_is_noted_where_there_is_a_psi(capsys: pytest.CaptureFixture[str]) -> None:
+    for flags, factor in ((["--lr=0.1"], "-1"), (["--lr=0.05"], "0"), (["--lr=0.1", "--lambda-l2=7"], "-0.4")):
+        parse(["--task=lc-biid-digits", *flags])
+        (line,) = _errors(capsys).splitlines()
+        assert f"note: every unlabelled step takes psi - sigma times 1 - 2 lambda_l2 lr = {factor}: psi" in line
+    for flags in (["--lr=0.04"], ["--lr=0.1", "--no-decomposition"], ["--lr=0.1", "--model=fedavg-sl"]):
+        parse(["--task=lc-biid-digits", *flags])
+        assert _errors(capsys) == ""
+
+
+def _errors(capsys: pytest.CaptureFixture[str]) -> str:
+    return capsys.readouterr().err

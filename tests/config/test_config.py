@@ -15,13 +15,15 @@ from fedmatch_tf.config import (
     SCENARIOS,
     ConfigError,
     flag,
+    from_text,
     make_config,
     settings,
     without_effect,
 )
-from fedmatch_tf.config.resume import INPUT_PATHS, MAY_CHANGE, OF_MACHINE, recorded_config
+from fedmatch_tf.config.resume import INPUT_PATHS, MAY_CHANGE, OF_MACHINE, continued, recorded_config
 from fedmatch_tf.data.datasets import DATASETS
 from fedmatch_tf.data.dealing import KINDS
+from fedmatch_tf.learners import schedule
 
 BOTH = {
     "lr": 1e-3,
@@ -122,7 +124,7 @@ def test_covid_has_ten_clients_of_five_labels_per_class_for_a_hundred_rounds() -
 
 
 def test_fixmatch_has_its_own_confidence_unless_a_papers_settings_have_another() -> None:
-    for profile, confidence in (("official", 0.85), ("paper", 0.85), ("proxyfl", 0.85), ("semifl", 0.95)):
+    for profile, confidence in (("official", 0.85), ("paper", 0.85), ("proxyfl", 0.95), ("semifl", 0.95)):
         assert make_config("lc-biid-c10", model="fedavg-fixmatch", profile=profile).confidence == confidence
     assert make_config("lc-biid-c10", model="fedavg-uda").confidence == 0.75
 
@@ -148,6 +150,68 @@ def test_every_task_profile_and_model_has_a_complete_config_or_a_reason() -> Non
             else:
                 config = make_config(f"{scenario}-{kind}-{dataset}", profile=profile, model=model, **given)
                 assert (config.scenario, config.kind, config.dataset) == (scenario, kind, dataset)
+
+
+def test_nothing_of_the_fields_training_is_on_unless_a_profile_of_the_field_or_a_flag_says_so() -> None:
+    off = {"momentum": 0, "nesterov": False, "server_momentum": 0, "clip_norm": None, "weak": "none"}
+    off.update(lr_schedule="plateau", epoch_of="labeled", test_split="pooled")
+    for task, profile in itertools.product(("lc-biid-c10", "ls-simb-fmnist"), ("official", "paper")):
+        config = dataclasses.asdict(make_config(task, profile=profile))
+        assert {name: config[name] for name in off} == off
+    assert set(schedule.BY_ROUND) == set(settings()["lr_schedule"].choices) - {"plateau", "constant"}
+
+
+# As the papers and their public codes have them; decay is half of theirs, as it multiplies a sum of squares.
+SEMIFL = {
+    **{"arch": "wrn28_2", "num_clients": 100, "clients_per_round": 10, "num_rounds": 800, "num_epochs_client": 5},
+    **{"num_epochs_server": 5, "batch_size_client": 10, "batch_size_server": 250, "lr": 0.03, "momentum": 0.9},
+    **{"nesterov": True, "wd": 2.5e-4, "lr_schedule": "cosine", "server_momentum": 0.5, "clip_norm": 1.0},
+    **{"weak": "flip-crop", "test_split": "source", "confidence": 0.95},
+}
+FL2 = {**SEMIFL, "batch_size_client": 32, "batch_size_server": 10, "clip_norm": None, "labels_per_class": 4}
+SAGE = {
+    **{"arch": "resnet8", "num_clients": 20, "clients_per_round": 8, "num_epochs_client": 10, "nesterov": False},
+    **{"batch_size_client": 128, "batch_size_unlabeled": 256, "lr": 0.1, "momentum": 0.9, "wd": 5e-5},
+    **{"lr_schedule": "constant", "server_momentum": 0, "clip_norm": None, "weak": "flip-crop", "lambda_s": 1},
+    **{"test_split": "source", "epoch_of": "unlabeled", "confidence": 0.95},
+}
+
+
+@pytest.mark.parametrize(
+    ("task", "given", "expected"),
+    [
+        ("ls-bdir-c10", {"profile": "semifl", "model": "semifl"}, {**SEMIFL, "labels_per_class": 400}),
+        ("ls-biid-svhn", {"profile": "semifl"}, {**SEMIFL, "labels_per_class": 100, "lambda_s": 10}),
+        ("ls-biid-c10", {"profile": "semifl", "labels_per_class": 25}, {**SEMIFL, "batch_size_server": 10}),
+        ("ls-bdir-svhn", {"profile": "fl2"}, FL2),
+        ("ls-biid-c100", {"profile": "fl2", "model": "fedavg-labels"}, {**FL2, "lambda_s": 1}),
+        ("lc-bdir-c10", {"profile": "sage", "model": "fedavg-sage"}, {**SAGE, "num_rounds": 300, "alpha_labeled": 0.1}),
+        ("lc-bdir-c100", {"profile": "sage", "model": "fedavg-gpl"}, {**SAGE, "num_rounds": 500}),
+        (
+            "lc-bdir-svhn",
+            {"profile": "sage", "model": "fedavg-gpl", "alpha": 1.0},
+            {**SAGE, "num_rounds": 150, "labels_per_class": 23, "labeled_fraction": None, "alpha_labeled": 1.0},
+        ),
+        (
+            "lc-biid-cinic10",
+            {"profile": "sage"},
+            {**SAGE, "num_rounds": 400, "labels_per_class": 45, "confidence": 0.75, "lambda_s": 10},
+        ),
+        ("lc-bdir-c10", {"profile": "proxyfl", "model": "fedavg-gpl"}, {**SAGE, "num_rounds": 300}),
+    ],
+)
+def test_profiles_of_the_field_have_their_papers_training(
+    task: str, given: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    config = make_config(task, **given)
+    assert {name: getattr(config, name) for name in expected} == expected
+
+
+def test_only_a_run_whose_rate_does_not_depend_on_the_end_can_have_more_rounds() -> None:
+    for name, why in (("cosine", "the cosine schedule"), ("linear", "the linear schedule")):
+        with pytest.raises(ConfigError, match=f"--num-rounds: the run has 200, received 300; {why} of its learning"):
+            continued(make_config("lc-biid-c10", lr_schedule=name), {"num_rounds": 300})
+    assert continued(make_config("lc-biid-c10", lr_schedule="constant"), {"num_rounds": 300}).num_rounds == 300
 
 
 def test_a_config_cannot_be_changed() -> None:
@@ -189,7 +253,15 @@ def test_a_config_cannot_be_changed() -> None:
         ({"task": "lc-biid-own"}, "--source: expected your .npz file or image folder"),
         ({"image_size": 31}, "--image-size: expected at least 32 for resnet9, received 31"),
         ({"image_size": 18, "arch": "alexnet"}, "--image-size: expected at least 19 for alexnet, received 18"),
-        ({"momentum": 0.9}, "expected names of settings, received momentum"),
+        ({"inertia": 0.9}, "expected names of settings, received inertia"),
+        ({"momentum": 1.0}, "--momentum: expected a number 0 or greater and below 1, received 1.0"),
+        ({"nesterov": True}, "--nesterov: has no meaning here: there is no --momentum"),
+        ({"server_momentum": 1.0}, "--server-momentum: expected a number 0 or greater and below 1, received 1.0"),
+        ({"server_momentum": 0.5, "model": "local-sl"}, "--server-momentum: has no meaning here: only fedmatch,"),
+        ({"clip_norm": 0.0}, "--clip-norm: expected a number greater than 0, received 0.0"),
+        ({"weak": "flip"}, "--weak: expected one of none, flip-crop; received 'flip'"),
+        ({"lr_schedule": "step"}, "--lr-schedule: expected one of plateau, cosine, constant, linear; received 'step'"),
+        ({"lr_schedule": "cosine", "lr_signal": "server"}, "--lr-signal: has no meaning here: --lr-schedule looks at"),
     ],
 )
 def test_bad_settings_are_refused_with_rule_and_value(given: dict[str, Any], message: str) -> None:
@@ -198,9 +270,26 @@ def test_bad_settings_are_refused_with_rule_and_value(given: dict[str, Any], mes
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize("value", ["10", None, [], 2.5, True, float("nan"), b"10"], ids=repr)
+def test_a_value_of_another_type_is_refused_before_defaults_are_worked_out_from_it(value: Any) -> None:
+    with pytest.raises(ConfigError, match="--num-clients: expected a whole number, received "):
+        make_config("lc-biid-digits", num_clients=value)
+    with pytest.raises(ConfigError, match="--task: expected a text, received "):
+        make_config(10 if value == "10" else value)  # type: ignore[arg-type]
+
+
+def test_a_number_that_may_be_absent_can_be_unset_and_no_other() -> None:
+    assert from_text("--batch-size-unlabeled", "unset", settings()["batch_size_unlabeled"]) is None
+    assert from_text("--source", "unset", settings()["source"]) == "unset", "a file may be called that"
+    with pytest.raises(ConfigError, match="expected a whole number, received 'unset'"):
+        from_text("--num-rounds", "unset", settings()["num_rounds"])
+
+
 def test_every_model_is_an_algorithm_and_a_learner() -> None:
-    learners = ("sl", "labels", "uda", "fixmatch", "gpl")
-    baselines = [f"{algorithm}-{learner}" for algorithm in ("fedavg", "fedprox", "local") for learner in learners]
+    learners = ["sl", "labels", "uda", "fixmatch", "flexmatch", "freematch"]
+    received = ["gpl", "sage"]  # labels of the global model, which local clients have none of
+    by_algorithm = {"fedavg": learners + received, "fedprox": learners + received, "local": learners}
+    baselines = [f"{algorithm}-{learner}" for algorithm, names in by_algorithm.items() for learner in names]
     assert sorted(MODELS) == sorted(["fedmatch", "semifl", *baselines])
     config = make_config("lc-biid-c10", model="fedprox-uda")
     assert (config.algorithm, config.learner, config.has_global_model) == ("fedprox", "uda", True)
@@ -214,7 +303,7 @@ def test_settings_say_whether_they_may_change_and_whether_they_are_of_the_machin
         "backend checkpoint_every clients_per_gpu gpu_memory profile_run ray_address ray_data store task_timeout "
         "task_tries wandb workers"
     )
-    assert {*while_running.split(), "dataset_path", "source"} == MAY_CHANGE
+    assert {*while_running.split(), "dataset_path", "skip_broken", "source"} == MAY_CHANGE
     assert {*while_running.split(), "dataset_path", "gpu", "output_path", "threads_per_worker"} == OF_MACHINE
     assert {"source", "dataset_path", "init_weights", "probe_image"} == INPUT_PATHS
 
@@ -241,14 +330,16 @@ def test_a_setting_that_a_record_lacks_has_the_default_of_its_task_profile_and_m
         ("ls-biid-c10", {"lr_memory": "device", "init_weights": "x.npz"}, "init_draws"),
         ("ls-biid-c10", {"lr_signal": "server"}, "lr_memory lr_devices"),
         ("lc-biid-c10", {"test_split": "source"}, "batch_size_server num_epochs_server num_test"),
+        ("ls-biid-c10", {"lr_schedule": "cosine"}, "lr_signal lr_patience lr_factor lr_memory lr_devices"),
+        ("ls-biid-c10", {"lr_schedule": "constant"}, "lr_signal lr_patience lr_factor lr_memory lr_devices lr_min"),
     ],
 )
 def test_settings_without_effect_are_known(task: str, given: dict[str, Any], idle: str) -> None:
-    of_scenario = {"labeled_clients", "alpha_labeled"} if task.startswith("ls") else set()
+    of_scenario = {"labeled_clients", "alpha_labeled", "epoch_of"} if task.startswith("ls") else set()
     assert set(without_effect(make_config(task, **given))) == of_scenario | {
         *idle.split(),
         *("lambda_u", "mu"),  # of other learners and algorithms
-        *("alpha", "classes_per_client", "num_steps"),  # of other kinds
+        *("alpha", "classes_per_client", "num_steps", "nesterov"),  # of other kinds; of momentum
         *("clients_per_gpu", "gpu_memory", "ray_address", "ray_data"),
     }
     on_gpu = without_effect(make_config(task, gpu=(0,), **given))

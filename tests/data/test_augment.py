@@ -92,3 +92,25 @@ def test_real_equalize_is_what_the_paper_profile_gets() -> None:
     differs = (results[0] != results[1]).any(axis=(1, 2, 3))
     assert differs.any()
     assert not differs[~drawn].any()
+
+
+def test_a_weak_view_is_a_crop_of_the_padded_image_flipped_or_not_each_as_often() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (600, 16, 16, 3), np.uint8)
+    views = augment.flip_crop(images, SEED).numpy()
+    drawn = []
+    for image, view in zip(images, views):
+        padded = np.pad(image, ((4, 4), (4, 4), (0, 0)), "reflect")
+        crops = {(y, x): padded[y : y + 16, x : x + 16] for y in range(9) for x in range(9)}
+        drawn += [
+            (y, x, flipped)
+            for (y, x), crop in crops.items()
+            for flipped in (False, True)
+            if (view == (crop[:, ::-1] if flipped else crop)).all()
+        ]
+    assert len(drawn) == 600, "one view of each image, which is that of one crop"
+    # 600 draws: of nine places 66.7 expected, of two ways 300; five standard deviations are 38 and 61.
+    for axis in (0, 1):
+        assert np.abs(np.bincount([draw[axis] for draw in drawn], minlength=9) - 600 / 9).max() < 38
+    assert abs(sum(flipped for *_, flipped in drawn) - 300) < 61
+    np.testing.assert_array_equal(views, augment.flip_crop(images, SEED))
+    assert (augment.flip_crop(images, SEED + 1).numpy() != views).any(axis=(1, 2, 3)).mean() > 0.9

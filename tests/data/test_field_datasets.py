@@ -176,6 +176,10 @@ def test_a_damaged_image_of_cinic_10_is_refused_by_its_name(damage: str, tmp_pat
     image.write_bytes({"truncated": whole[: len(whole) // 2], "empty": b"", "text": b"no image"}[damage])
     with pytest.raises(DataError, match=r"frog/1\.png"):
         load_source("cinic10", str(folder))
+    image.write_bytes(whole)
+    (folder / "test" / "dog" / "0.png").write_bytes(b"")
+    source = load_source("cinic10", str(folder), skip_broken=True)
+    assert (len(source.y), source.num_test, source.skipped) == (59, 19, ("dog/0.png",))
 
 
 @pytest.mark.parametrize("dataset", ["c100", "svhn", "cinic10"])

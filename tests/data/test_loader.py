@@ -127,6 +127,7 @@ ONE_HOT = np.eye(10, dtype=np.float32)[GOOD_Y]
         ({"x": GOOD_X / 255, "y": ONE_HOT}, r"wrong images: expected uint8 \[n,h,w,c\], received float64"),
         ({"x": GOOD_X[:, :16], "y": ONE_HOT}, r"wrong images: expected \[32, 32, 3\], received \[16, 32, 3\]"),
         ({"x": GOOD_X[..., 0], "y": ONE_HOT}, "wrong images"),
+        ({"x": np.full((50, 3), np.inf, np.float32), "y": ONE_HOT}, "wrong vectors: expected finite numbers"),
         ({"x": GOOD_X, "y": ONE_HOT[:, :9]}, "wrong labels: expected one-hot"),
         ({"x": GOOD_X, "y": np.eye(12, dtype=np.float32)[GOOD_Y]}, "wrong classes: expected 10, received 12"),
         ({"x": GOOD_X, "y": ONE_HOT * 2}, "wrong labels: expected one-hot rows"),

@@ -172,13 +172,23 @@ def test_an_npz_of_any_classes_and_shape_is_read(tmp_path: Path) -> None:
     assert source.class_names == tuple("0123456")
 
 
+def test_vectors_are_taken_as_they_are(tmp_path: Path) -> None:
+    x = np.array([[-1.5, 300.0], [0.25, 2.0], [7.0, 0.0]])
+    np.savez(tmp_path / "own.npz", x_train=x[:2], y_train=[0, 1], x_test=x[2:], y_test=[1])
+    source = load_source("own", str(tmp_path / "own.npz"))
+    assert (source.x.dtype, source.x.tolist(), source.num_test) == (np.float32, x.tolist(), 1)
+
+
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
         ({"x_train": X}, "missing y_train"),
         ({"x_train": X, "y_train": Y, "x_test": X}, "missing y_test"),
         ({"x_train": X / 255, "y_train": Y}, "expected uint8"),
-        ({"x_train": X.reshape(60, -1), "y_train": Y}, "expected uint8 [n,h,w]"),
+        ({"x_train": X.reshape(60, -1) * 1j, "y_train": Y}, "expected uint8 [n,h,w]"),
+        ({"x_train": X.reshape(60, -1)[:, :0], "y_train": Y}, "expected uint8 [n,h,w]"),
+        ({"x_train": np.full((60, 2), np.nan), "y_train": Y}, "x_train: expected finite vectors"),
+        ({"x_train": np.full((60, 2), 1e300), "y_train": Y}, "x_train: expected finite vectors"),
         ({"x_train": X, "y_train": np.eye(10)[Y]}, "Turn one-hot labels into class numbers"),
         ({"x_train": X, "y_train": Y[:-1]}, "received 60 in x_train, 59 in y_train"),
         ({"x_train": X, "y_train": Y, "x_test": X[:, :16], "y_test": Y}, "of one shape"),
@@ -278,6 +288,39 @@ def test_a_broken_image_or_an_empty_class_is_refused_by_name(tmp_path: Path) -> 
     (folder / "c" / "notes.txt").write_text("x")
     with pytest.raises(DataError, match="class folder c"):
         load_source("own", str(folder))
+
+
+def with_broken_images(folder: Path, broken: int) -> Path:
+    image_folder(folder, {"a": [X[0], X[2]], "b": [X[1]]})
+    for number in range(broken):
+        (folder / "a" / f"broken{number:02}.png").write_bytes(b"no image")
+    return folder
+
+
+@pytest.mark.parametrize(("broken", "more"), [(20, ""), (23, "and 3 more")])
+def test_up_to_twenty_broken_images_are_named(broken: int, more: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError) as error:
+        load_source("own", str(with_broken_images(tmp_path / "f", broken)))
+    head, *named = str(error.value).splitlines()
+    assert f"{broken} of {broken + 3} images can't be read" in head
+    assert "--skip-broken" in head
+    assert [line.split(":")[0].strip() for line in named[:20]] == [f"a/broken{number:02}.png" for number in range(20)]
+    assert [line.strip() for line in named[20:]] == [more] * bool(more)
+
+
+def test_broken_images_are_left_out_and_named_where_that_is_asked_for(tmp_path: Path) -> None:
+    whole = load_source("own", str(image_folder(tmp_path / "whole", {"a": [X[0], X[2]], "b": [X[1]]})))
+    source = load_source("own", str(with_broken_images(tmp_path / "f", 2)), skip_broken=True)
+    assert source.skipped == ("a/broken00.png", "a/broken01.png")
+    assert (source.checksum, source.y.tolist()) == (whole.checksum, [0, 0, 1])
+    assert whole.skipped == ()
+
+
+def test_a_class_without_a_readable_image_is_refused(tmp_path: Path) -> None:
+    folder = image_folder(tmp_path / "f", {"a": [], "b": [X[1]], "c": [X[0]]})
+    (folder / "a" / "only.png").write_bytes(b"no image")
+    with pytest.raises(DataError, match="with at least one image each"):
+        load_source("own", str(folder), skip_broken=True)
 
 
 def test_lookup_order_is_source_then_fedmatch_data_then_keras_cache(

@@ -108,6 +108,55 @@ def test_a_sigma_that_was_not_trained_does_not_cross(scenario: str) -> None:
     np.testing.assert_allclose(result.psi, moved.parts[1])
 
 
+def test_with_weak_views_an_epoch_and_its_helpers_see_the_same_images_and_each_epoch_others() -> None:
+    bench: Any = Bench()
+    bench.good = bench.bad = bench.before
+    config = bench.config = replace(bench.config, weak="flip-crop", num_epochs_client=2, batch_size_client=3)
+    labeled, unlabeled = Examples(X[:6], Y[:6]), Examples(X[6:16], Y[6:16])
+    learner = Recorder(bench)
+    evaluation = Evaluation(config, bench.evaluator, EvalData(labeled, labeled))
+    client = Client(config, make_algorithm(config), bench.model, learner, evaluation, np.zeros((1, 24, 24, 3), "f4"))
+    helper = -np.float32(2) * bench.before.psi
+    broadcast = full_broadcast(bench.before)._replace(helpers=(helper,))
+
+    def views_of(round_num: int) -> list[Any]:
+        client.update(
+            ClientTask(round_num, 0, 0, broadcast, Plateau(0.25, 9.0, 3), lr=0.0), ClientData(0, labeled, unlabeled)
+        )
+        return list(learner.given.views)
+
+    first, second = views_of(1)
+    network = networks.build_network("alexnet", (24, 24, 3), 4, decomposed=False)
+    networks.write(network, Params(bench.before.sigma + helper))
+    for view in (first, second):
+        np.testing.assert_array_equal(view.data.unlabeled.y, unlabeled.y)
+        np.testing.assert_array_equal(view.data.labeled.y, labeled.y)
+        expected = network(view.data.unlabeled.x.astype(np.float32) / 255)
+        np.testing.assert_allclose(view.helper_probs[0], expected, atol=1e-5)
+    again, other = views_of(1)[0], views_of(2)[0]
+    np.testing.assert_array_equal(first.data.unlabeled.x, again.data.unlabeled.x)
+    for one, two in ((first, second), (first, other)):
+        assert (one.data.unlabeled.x != two.data.unlabeled.x).any()
+        assert (one.data.labeled.x != two.data.labeled.x).any()
+
+
+def test_the_servers_epochs_see_weak_views_of_their_own() -> None:
+    bench: Any = Bench(weak="flip-crop")
+    seen = []
+
+    class Server(Recorder):
+        def server_step(self, x: Any, y: Any, share_done: Any, lr: Any) -> Terms:
+            seen.append(x)
+            return Terms({"total": tf.constant(1.0)})
+
+    config = replace(bench.config, task="ls-biid-c10", num_epochs_server=2, batch_size_server=6)
+    for when in ((1, 0), (1, 0), (1, 1), (2, 0)):
+        task = ServerTask(*when, bench.before, lr=0.0)
+        train_epoch(config, bench.model, Server(bench), Examples(X[:6], Y[:6]), task)
+    np.testing.assert_array_equal(seen[0], seen[1])
+    assert all((seen[0] != x).any() for x in (X[:6], *seen[2:]))
+
+
 def log_loss(probs: np.ndarray, labels: np.ndarray) -> float:
     """Mean of -log p(label)."""
     return float(-np.log(probs[np.arange(len(probs)), labels]).mean())

@@ -357,6 +357,47 @@ def test_the_global_models_validation_may_decide_on_everybodys_learning_rate(sce
     assert rounds[-1][1].plateau.lr == pytest.approx(0.1)
 
 
+@pytest.mark.parametrize(
+    ("scenario", "model"), [("lc", "fedmatch"), ("ls", "fedmatch"), ("ls", "semifl"), ("lc", "local-sl")]
+)
+def test_a_rate_that_follows_from_the_round_is_everybodys_whatever_validation_says(scenario: str, model: str) -> None:
+    schedules: list[tuple[str, dict[str, Any], list[float]]] = [
+        ("linear", {}, [0.8, 0.6, 0.4, 0.2]),
+        ("cosine", {"lr_min": 0.3}, [0.8, 0.4 + 0.8 * 0.5**1.5, 0.4, 0.3]),
+        ("constant", {}, [0.8] * 4),
+    ]
+    for name, given, lrs in schedules:
+        if scenario == "ls":
+            given.update(num_epochs_server=1, batch_size_server=9)
+        config = replace(LC, task=f"{scenario}-biid-c10", model=model, lr_schedule=name, lr=0.8, **given)
+        rounds, backend = run(config)
+        assert [task.lr for task in backend.epochs] == pytest.approx(lrs if scenario == "ls" else [])
+        assert [task.lr for task in backend.tasks] == pytest.approx([lr for lr in lrs for _ in range(3)])
+        assert {record.valid_loss for record, _ in rounds} == {1.0}
+        validated = {task.model for task in backend.evaluated if task.split == "valid"}
+        assert validated == ({GLOBAL} if model != "local-sl" else {client_model(client) for client in range(3)})
+        # A run that goes on after two rounds is where it was.
+        resumed = Arithmetic(config)
+        again = list(loop.run(config, rounds[1][1], resumed, MemoryStore()))
+        assert [record.round for record, _ in again] == [2, 3]
+        assert [task.lr for task in resumed.tasks] == [task.lr for task in backend.tasks if task.round_num > 1]
+
+
+def test_the_servers_epochs_of_a_round_hand_on_their_velocity_which_no_other_round_sees() -> None:
+    class WithVelocity(Arithmetic):
+        def run(self, task: Any) -> Any:
+            result = super().run(task)
+            if not isinstance(task, ServerTask):
+                return result
+            return result._replace(velocity=np.array([1.0]) if task.velocity is None else task.velocity + 1)
+
+    _, backend = run(
+        replace(LC, task="ls-biid-c10", num_epochs_server=3, batch_size_server=9, num_rounds=2), WithVelocity
+    )
+    received = [None if task.velocity is None else task.velocity.tolist() for task in backend.epochs]
+    assert received == [None, [1.0], [2.0]] * 2
+
+
 DEVICES = replace(LC, lr_memory="device", num_clients=4, frac_clients=0.5, num_rounds=8)
 
 

@@ -14,8 +14,9 @@ from fedmatch_tf.base.plugins import learners
 from fedmatch_tf.config import make_config
 from fedmatch_tf.data.files import Examples
 from fedmatch_tf.data.loader import ClientData
-from fedmatch_tf.learners.batches import Batch, ClientRound
+from fedmatch_tf.learners.batches import Batch, ClientRound, View
 from fedmatch_tf.learners.learner import ABSENT, Terms
+from fedmatch_tf.learners.sage import soft_targets
 from fedmatch_tf.learners.semifl import mixture_share
 from fedmatch_tf.networks import build as networks
 from fedmatch_tf.networks.params import Params
@@ -121,11 +122,11 @@ def test_labels_alone_take_no_unlabelled_image_into_a_step_or_a_figure() -> None
     (step,) = (take() for take in bench.learner.client_steps(batches[1]._replace(lr=np.float32(LR))))
     assert step.kept is None
     assert_step(bench, step, supervised=cross_entropy(bench, 10, X[4:8], Y[4:8]))
-    assert bench.learner.num_examples(client_round(predict).data) == 8
+    assert bench.learner.num_examples(client_round(predict).views[0].data) == 8
     unlabeled = client_round(predict, labeled=False)
     nothing = bench.learner.batches(unlabeled)
     assert (nothing.num_batches, nothing.num_unlabeled, list(nothing.batches)) == (0, 0, [])
-    assert bench.learner.num_examples(unlabeled.data) == 0
+    assert bench.learner.num_examples(unlabeled.views[0].data) == 0
 
 
 def uda_unlabeled(bench: Bench) -> tf.Tensor:
@@ -245,7 +246,7 @@ def test_fedmatch_without_decomposition_trains_one_set_with_both_losses() -> Non
 def client_round(predict: Callable[[np.ndarray], np.ndarray], labeled: bool = True) -> ClientRound:
     """Of a client that holds all images, whose received model predicts this."""
     data = ClientData(0, Examples(X[LABELED], Y[LABELED]) if labeled else None, Examples(X[UNLABELED], Y[UNLABELED]))
-    return ClientRound(0, 0, LR, data, np.zeros((0, 16, 4), np.float32), predict)
+    return ClientRound(0, 0, LR, [View(data, np.zeros((0, 16, 4), np.float32))], predict)
 
 
 def predictions(seed: int) -> np.ndarray:
@@ -253,7 +254,7 @@ def predictions(seed: int) -> np.ndarray:
     return np.random.default_rng(seed).dirichlet(np.ones(4), 16).astype(np.float32)
 
 
-@pytest.mark.parametrize("algorithm", ["fedavg", "local"])
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedprox"])
 def test_global_pseudo_labels_come_from_the_received_model_whatever_the_local_one_says(algorithm: str) -> None:
     received = predictions(3)
     kept = received.max(axis=1) >= 0.6
@@ -269,7 +270,90 @@ def test_global_pseudo_labels_come_from_the_received_model_whatever_the_local_on
 
     assert step.kept.numpy().tolist() == kept.tolist()
     assert step.labels.numpy().tolist() == received.argmax(axis=1).tolist()
+    rest = Terms({name: loss for name, loss in step.losses.items() if name != "proximal"})  # 0 at what was received
+    assert_step(bench, rest, supervised=cross_entropy(bench, 10, X[LABELED], Y[LABELED]), pseudo=pseudo)
+
+
+def sure_of(*classes: int, count: int, confidence: float = 0.8) -> np.ndarray:
+    """Predictions of three classes: these ones with that confidence, and the others of so many images below it."""
+    rows = np.full((count, 3), (0.4, 0.3, 0.3), np.float32)
+    for row, label in enumerate(classes):
+        rows[row] = (1 - confidence) / 2
+        rows[row, label] = confidence
+    return rows
+
+
+def test_flexmatchs_thresholds_are_lower_for_classes_of_fewer_confident_images() -> None:
+    flexmatch: Any = Bench("fedavg-flexmatch", confidence=0.8).learner
+    # Four confident images of class 0, two of class 1, none of 2; as many as of class 0 are unsure: beta 1, 1/2, 0.
+    few = flexmatch.thresholds(sure_of(0, 0, 1, 0, 1, 0, count=10))
+    np.testing.assert_allclose(few, [0.8, 0.8 / 3, 0], rtol=1e-6)
+    # Eight are unsure: beta 1/2, 1/4, 0.
+    many = flexmatch.thresholds(sure_of(0, 0, 1, 0, 1, 0, count=14))
+    np.testing.assert_allclose(many, [0.8 / 3, 0.8 / 7, 0], rtol=1e-6)
+    assert flexmatch.thresholds(sure_of(count=5)).tolist() == [0, 0, 0]
+
+
+def test_freematchs_thresholds_follow_the_mean_confidence_and_the_mean_prediction() -> None:
+    freematch: Any = Bench("fedavg-freematch").learner
+    probs = np.array([[0.6, 0.3, 0.1], [0.2, 0.7, 0.1]], np.float32)
+    # Mean confidence 0.65; mean prediction 0.4, 0.5, 0.1, which is 0.8, 1 and 0.2 of its largest.
+    np.testing.assert_allclose(freematch.thresholds(probs), [0.52, 0.65, 0.13], rtol=1e-6)
+
+
+@pytest.mark.parametrize("learner", ["flexmatch", "freematch"])
+def test_a_row_counts_if_it_reaches_the_threshold_of_its_class(learner: str) -> None:
+    bench: Any = Bench(f"local-{learner}")
+    weak = bench.probs(X[UNLABELED]).numpy()
+    labels = weak.argmax(axis=1)
+    first = np.bincount(labels).argmax()
+    thresholds = np.zeros(4, np.float32)
+    thresholds[first] = np.median(weak[labels == first].max(axis=1))
+    kept = weak.max(axis=1) >= thresholds[labels]
+    assert 0 < kept[labels == first].sum() < (labels == first).sum()
+    received = predictions(3)
+    (batch,) = bench.learner.batches(client_round(lambda x: received)).batches
+    np.testing.assert_allclose(batch.extra[0], bench.learner.thresholds(received), rtol=1e-6)
+    (step,) = bench.run(0.0, True, True, thresholds)
+
+    def pseudo() -> tf.Tensor:
+        targets = np.eye(4, dtype=np.float32)[labels[kept]]
+        return tf.reduce_sum(CE(targets, bench.probs(X[UNLABELED][kept][:, ::-1]))) / 16
+
+    assert step.kept.numpy().tolist() == kept.tolist()
+    assert step.labels.numpy().tolist() == labels.tolist()
     assert_step(bench, step, supervised=cross_entropy(bench, 10, X[LABELED], Y[LABELED]), pseudo=pseudo)
+
+
+def test_sages_label_leans_on_the_received_models_by_half_for_every_five_points_between_them() -> None:
+    local = [[0.9, 0.1, 0], [0.95, 0.05, 0], [0.8, 0.2, 0], [0.7, 0.3, 0], [0.9, 0.1, 0]]
+    received = [[0.15, 0.85, 0], [0.15, 0.85, 0], [0.2, 0.8, 0], [0.3, 0.7, 0], [0.6, 0.4, 0]]
+    found = soft_targets(tf.constant(local), tf.constant(received), 0.8).numpy()
+    # 5 points: half each. 10: a quarter. None: the local label alone. An unsure local model: the received one's label.
+    expected = np.array([[0.5, 0.5, 0], [0.25, 0.75, 0], [1, 0, 0], [0, 1, 0], [1, 0, 0]])
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("scenario", ["lc", "ls"])
+def test_sage_learns_rows_that_one_of_the_two_models_is_sure_of(scenario: str) -> None:
+    received = predictions(3)
+    local = Bench("fedavg-sage").probs(X[UNLABELED]).numpy()
+    threshold = float(np.median(local.max(axis=1)))
+    received[received.max(axis=1) > 0.6] = 0.25  # so that the local model decides on some rows
+    bench = Bench("fedavg-sage", f"{scenario}-biid-c10", confidence=threshold)
+    kept = (local.max(axis=1) >= np.float32(threshold)) | (received.max(axis=1) >= np.float32(threshold))
+    assert 0 < kept.sum() < 16 or threshold < 0.25
+    targets = soft_targets(tf.constant(local), tf.constant(received), threshold).numpy()
+    (batch,) = bench.learner.batches(client_round(lambda x: received, scenario == "lc")).batches
+    (step,) = (take() for take in bench.learner.client_steps(batch))
+
+    def pseudo() -> tf.Tensor:
+        return tf.reduce_sum(CE(targets[kept], bench.probs(X[UNLABELED][kept][:, ::-1]))) / 16
+
+    assert step.kept.numpy().tolist() == kept.tolist()
+    assert step.labels.numpy().tolist() == targets.argmax(axis=1).tolist()
+    supervised = {"supervised": cross_entropy(bench, 10, X[LABELED], Y[LABELED])} if scenario == "lc" else {}
+    assert_step(bench, step, **supervised, pseudo=pseudo)
 
 
 def test_semifl_fixes_confident_labels_and_mixes_them_with_other_images() -> None:

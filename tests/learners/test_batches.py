@@ -9,7 +9,7 @@ import numpy as np
 from fedmatch_tf.config import make_config
 from fedmatch_tf.data.files import Examples
 from fedmatch_tf.data.loader import ClientData
-from fedmatch_tf.learners.batches import ClientRound, all_slices, cut, minibatches, share_done, slices
+from fedmatch_tf.learners.batches import ClientRound, View, all_slices, cut, minibatches, share_done, slices
 
 
 def data(labeled: int | None, unlabeled: int) -> ClientData:
@@ -48,20 +48,28 @@ def test_a_given_unlabelled_batch_size_wins_and_labelled_steps_go_on_when_nothin
 
 def test_in_proxyfls_profile_every_unlabelled_example_is_in_a_batch_however_many_a_client_holds() -> None:
     config = make_config("lc-bdir-c10", profile="proxyfl")
-    for number in (115, 2520, 8255):  # clients of Dirichlet 0.1 with 280 labels: 28 steps
+    for number, steps in ((115, 1), (2520, 10), (8255, 33)):  # clients of Dirichlet 0.1, 256 images in a batch
         parts = [part for _, part in cut(config, data(280, number))]
         seen = np.concatenate([np.arange(number)[part] for part in parts if part is not None])
-        assert (len(parts), seen.tolist()) == (28, list(range(number)))
+        assert (len(parts), seen.tolist()) == (steps, list(range(number)))
 
 
 def test_a_client_with_few_labels_beside_many_images_takes_more_steps_instead_of_a_huge_one() -> None:
-    config = make_config("lc-bdir-c10", profile="proxyfl", alpha_labeled=0.1)
+    config = make_config("lc-bdir-c10", alpha_labeled=0.1)
     pairs = cut(config, data(20, 1300))
     assert rows([labeled for labeled, _ in pairs]) == [(0, 10), (10, 20), None]
     assert rows([part for _, part in pairs]) == [(0, 500), (500, 1000), (1000, 1300)]
     assert rows([part for _, part in cut(config, data(20, 900))]) == [(0, 450), (450, 900)]
-    even = make_config("lc-bdir-c10", profile="proxyfl")  # as the original has it: all labelled sets are equal
+    even = make_config("lc-bdir-c10")  # as the original has it: all labelled sets are equal
     assert rows([part for _, part in cut(even, data(20, 1300))]) == [(0, 650), (650, 1300)]
+
+
+def test_an_epoch_of_unlabelled_batches_takes_labelled_ones_again_and_again() -> None:
+    config = make_config("lc-biid-c10", epoch_of="unlabeled", batch_size_unlabeled=256)
+    pairs = cut(config, data(20, 1100))
+    assert rows([labeled for labeled, _ in pairs]) == [(0, 10), (10, 20), (0, 10), (10, 20), (0, 10)]
+    assert rows([part for _, part in pairs]) == [(0, 256), (256, 512), (512, 768), (768, 1024), (1024, 1100)]
+    assert rows([part for _, part in cut(config, data(None, 300))]) == [(0, 256)], "as without labels anyway"
 
 
 def test_slices_round_half_to_even_as_the_original_does() -> None:
@@ -84,7 +92,7 @@ def test_every_epoch_has_the_same_rows_and_draws_of_its_own() -> None:
     x, y = np.arange(27, dtype=np.uint8).reshape(27, 1, 1, 1), np.eye(27, dtype=np.float32)
     client = ClientData(0, Examples(x[:20], y[:20]), Examples(x[20:], y[20:]))
     helper_probs = np.arange(7, dtype=np.float32).reshape(1, 7, 1)
-    made = minibatches(config, ClientRound(1, 0, 0.5, client, helper_probs, lambda x: x))
+    made = minibatches(config, ClientRound(1, 0, 0.5, [View(client, helper_probs)], lambda x: x))
     batches = list(made.batches)
     assert (made.num_batches, made.num_unlabeled, len(batches)) == (4, 14, 4)  # 20 labels are 2 batches; 7 images
     for batch, labeled, unlabeled in zip(batches, [(0, 10), (10, 20)] * 2, [(20, 24), (24, 27)] * 2):

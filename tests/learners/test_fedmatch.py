@@ -57,6 +57,36 @@ def test_without_a_confident_row_only_the_penalties_move_psi() -> None:
     assert not terms.kept.numpy().any()
     np.testing.assert_allclose(psi_of(bench.after()), moved, atol=1e-6)
     np.testing.assert_array_equal(bench.after().sigma, bench.before.sigma)
+    # At a rate of 0.1, eq. 5 takes psi as far to the other side of sigma, step by step: 1 - 2 x 10 x 0.1.
+    bench.restore()
+    for side in (-1, 1, -1):
+        bench.learner.unsupervised_step(X, NO_HELPERS, SEED, tf.constant(0.1))
+        np.testing.assert_allclose(psi_of(bench.after()) - sigma, side * (psi - sigma), atol=1e-4)
+
+
+def test_momentum_and_the_norms_bound_are_of_the_whole_gradient_of_each_part() -> None:
+    bench = Bench(confidence=0.0, momentum=0.5, clip_norm=1.0)
+    sigma, psi = bench.before.parts
+    labels = np.eye(4, dtype=np.float32)[bench.probs().argmax(axis=1)]
+    with tf.GradientTape(persistent=True) as tape:
+        probs = bench.model(tf.cast(X, tf.float32) / 255, training=True)
+        supervised = 10 * tf.reduce_mean(tf.keras.losses.categorical_crossentropy(Y, probs))
+        pseudo = 0.01 * tf.reduce_mean(tf.keras.losses.categorical_crossentropy(labels, probs))
+    of_sigma = flat(tape.gradient(supervised, networks.sigmas(bench.model)))
+    of_psi = flat(tape.gradient(pseudo, networks.psis(bench.model))) + 1e-4 * np.sign(psi) + 20 * (psi - sigma)
+    of_sigma, of_psi = (gradient / max(1, np.linalg.norm(gradient)) for gradient in (of_sigma, of_psi))
+    # At a rate of 0 nothing moves, so the second step's gradient is the first one's: v is 1, then 1.5 times that.
+    for lr, times in ((0.0, 0), (0.01, 1.5)):
+        bench.learner.supervised_step(X, Y, tf.constant(lr))
+        np.testing.assert_allclose(bench.after().sigma, sigma - lr * times * of_sigma, atol=1e-6)
+    bench.restore()
+    for lr, times in ((0.0, 0), (0.01, 1.5)):
+        bench.learner.unsupervised_step(X, NO_HELPERS, SEED, tf.constant(lr))
+        np.testing.assert_allclose(psi_of(bench.after()), psi - lr * times * of_psi, atol=1e-6)
+    bench.restore()
+    bench.learner.begin_round()
+    bench.learner.supervised_step(X, Y, tf.constant(0.01))
+    np.testing.assert_allclose(bench.after().sigma, sigma - 0.01 * of_sigma, atol=1e-6)
 
 
 def test_confident_rows_learn_their_own_prediction_when_there_are_no_helpers() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,6 +42,11 @@ def test_lr_falls_once_for_every_patience_losses_in_a_row_that_are_not_lower(
         falls += since > 0 and since % patience == 0
     assert state.lr == 0.5**falls
     assert state.lowest == lowest
+
+
+def test_rates_by_the_round_fall_from_the_initial_one_towards_nothing() -> None:
+    for name, expected in (("cosine", [1, 0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5]), ("linear", [1, 0.75, 0.5, 0.25])):
+        assert [schedule.BY_ROUND[name](done / 4) for done in range(4)] == pytest.approx(expected)
 
 
 def test_a_device_has_the_rate_that_the_last_newcomer_or_the_last_drop_gave_it() -> None:

@@ -108,3 +108,13 @@ def test_mixed_precision_computes_in_half_and_keeps_full_variables() -> None:
 def test_bad_arguments_are_refused_by_name(make: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_a_bias_is_added_before_the_activation() -> None:
+    layer = DecomposedDense(1, activation="relu", use_bias=True)
+    layer.build((None, 2))
+    layer.sigma.assign([[1.0], [0.0]])
+    layer.psi.assign([[0.0], [1.0]])
+    for bias, expected in ((-5.0, 0.0), (0.5, 3.5)):  # 1 + 2 = 3 without it
+        layer.bias.assign([bias])
+        np.testing.assert_allclose(layer(tf.constant([[1.0, 2.0]]), training=True), [[expected]])

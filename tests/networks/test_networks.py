@@ -41,7 +41,7 @@ def test_kernels_are_those_of_the_paper(arch: str, shapes: list[tuple[int, ...]]
 
 def small_params(model: object, seed: int = 0) -> Params:
     kernels = networks.independent_kernels(networks.kernel_shapes(model), np.random.default_rng(seed))
-    return networks.from_kernels(kernels, 0.2, networks.is_decomposed(model), networks.own_starts(model))
+    return networks.from_kernels(kernels, 0.2, networks.is_decomposed(model), networks.own_starts(model)[1])
 
 
 def test_wide_resnet_and_resnet8_have_the_size_of_their_papers() -> None:

@@ -169,14 +169,13 @@ def test_what_a_model_does_not_have_is_not_drawn(tmp_path: Path) -> None:
 def test_a_model_looks_the_same_in_every_figure_and_no_two_look_alike() -> None:
     looks = [style.of_model(model) for model in MODELS]
     assert len(set(looks)) == len(MODELS)
-    assert style.of_models(["fedavg-sl", "fedmatch", "fedmatch"]) == [
-        style.of_model("fedavg-sl"),
-        style.of_model("fedmatch"),
-        style.of_model("fedmatch")._replace(marker="o", colour="#6A2F00"),  # half of D55E00, which is vermilion
-    ]
-    assert style.of_model("fedavg-sl", 1).colour == "#808080"  # black can't be darker
-    variants = [style.of_model("fedmatch", variant) for variant in range(8)]
-    assert len({(look.colour, look.marker) for look in variants}) == 8
+    for model in MODELS:
+        *variants, other = style.of_models([*[model] * 8, "semifl" if model == "fedmatch" else "fedmatch"])
+        shades = [sum(int(look.colour[place : place + 2], 16) for place in (1, 3, 5)) for look in variants]
+        assert shades == sorted(set(shades), reverse=True), "from light to dark"
+        assert all(len({look.colour[place : place + 2] for place in (1, 3, 5)}) > 1 for look in variants), "no greys"
+        assert {look.marker for look in variants} == set(style.MARKERS)
+        assert other in looks, "the only one of its name has the name's colour"
 
 
 def test_rounds_without_a_value_leave_a_gap_and_a_single_one_is_a_point(tmp_path: Path) -> None:
@@ -190,7 +189,7 @@ def test_rounds_without_a_value_leave_a_gap_and_a_single_one_is_a_point(tmp_path
     np.testing.assert_array_equal(points.get_xydata(), [[2, 50]])
     alone = curve([line(0, 0.5)], "title").axes[0].get_lines()[1]
     np.testing.assert_array_equal(alone.get_xydata(), [[1, 50]])
-    assert alone.get_marker() == "_", "a line of one point can't be seen"
+    assert alone.get_marker() == ".", "a line of one point can't be seen"
     none = curve([line(number, 0.5) for number in range(3)], "title").axes[1]
     assert [text.get_text() for text in none.get_legend().get_texts()] == ["unlabelled rows with one"]
 
@@ -224,12 +223,12 @@ def full_report(tmp_path: Path) -> Path:
 def test_every_kind_of_figure_is_drawn(tmp_path: Path) -> None:
     made = full_report(tmp_path)
     kinds = {path.stem.split("-lc-biid-c10")[0] for path in (made / "figures").glob("*.png")}
-    of_models = {"accuracy", "confident", "pseudo-labels", "labeled-acc", "classes"}
+    of_models = {"accuracy", "test-loss", "validation-loss", "confident", "pseudo-labels", "labeled-acc", "classes"}
     assert kinds == {*of_models, "cost", "parts", "train-loss", "norms", "helpers", "confusion"}
     page = (made / "report.html").read_text()
     assert "http://" not in page.replace("http://www.w3.org", "")
     assert "https://" not in page
-    of_task = [f"{kind}-lc-biid-c10" for kind in ("accuracy", "costs", "classes")]
+    of_task = [f"{kind}-lc-biid-c10" for kind in ("accuracy", "paired", "settings", "costs", "classes")]
     assert {path.name for path in (made / "tables").iterdir()} == {"rounds.csv"} | {
         f"{name}.{ending}" for name in ("accuracy", "runs", *of_task) for ending in ("md", "csv", "tex")
     }

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fedmatch_tf.config import make_config
+from fedmatch_tf.config import ConfigError, combinations, make_config
+from fedmatch_tf.federation.tasks import TrainingError
 from fedmatch_tf.results import sweep
 from fedmatch_tf.results.time_left import TimeLeft, total_hours
+from fedmatch_tf.runs.display import progress_for
+from fedmatch_tf.runs.training import Watch
 from tests.results.made_up_runs import write_run
+from tests.stand_in import make_stand_in
 
 
 def test_the_time_left_learns_from_the_runs_that_are_done() -> None:
@@ -53,3 +60,80 @@ def test_runs_are_found_again_by_what_they_are(tmp_path: Path) -> None:
     found = sweep.find([elsewhere, seed_1, config])
     assert [result and result.folder for result in found] == [None, str(first), str(tmp_path / "logs" / "whole")]
     assert [sweep.is_done(result) for result in found] == [False, True, True]
+
+
+def test_a_grid_is_every_combination_with_every_seed() -> None:
+    grid = {"lr": [1e-3, 2e-3], "confidence": [0.75, 0.85]}
+    runs = combinations(grid, 2, {"task": "lc-biid-digits", "num_rounds": 3})
+    assert [(config.lr, config.confidence, config.seed) for config in runs] == [
+        (1e-3, 0.75, 1),
+        (1e-3, 0.75, 2),
+        (1e-3, 0.85, 1),
+        (1e-3, 0.85, 2),
+        (2e-3, 0.75, 1),
+        (2e-3, 0.75, 2),
+        (2e-3, 0.85, 1),
+        (2e-3, 0.85, 2),
+    ]
+    assert {config.num_rounds for config in runs} == {3}
+    assert combinations({}, [7], {"task": "lc-biid-digits"}) == [make_config("lc-biid-digits", seed=7)]
+
+
+@pytest.mark.parametrize(
+    ("grid", "seeds", "message"),
+    [
+        ({"lrr": [1.0]}, 1, "did you mean lr"),
+        ({"lr": []}, 1, "expected a list of values of lr"),
+        ({"model": "fedmatch"}, 1, "expected a list of values of model"),
+        ({"lr": [0.1, 0.1]}, 1, "expected different values of lr"),
+        ({"lr": [-0.1]}, 1, "--lr: expected a number greater than 0"),
+        ({"num_rounds": [1, 2]}, 1, "num_rounds is given twice"),
+        ({"seed": [1, 2]}, 1, "--seeds does that"),
+        ({"workers": [1, 2]}, 1, "workers can't be swept"),
+        ({"mu": [0.1, 0.2]}, 1, "mu has no effect in any of the runs"),
+        ({}, 0, "expected a number of seeds from 1 to 1000"),
+    ],
+)
+def test_a_grid_without_meaning_is_refused(grid: dict[str, Any], seeds: int, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        combinations(grid, seeds, {"task": "lc-biid-digits", "num_rounds": 3})
+
+
+def recorded(folder: Path) -> list[Any]:
+    lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    return [{**line, "seconds": 0} for line in lines]
+
+
+def test_runs_beside_each_other_are_those_in_turn_and_are_not_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    small: dict[str, Any] = {"task": "lc-biid-digits", "num_rounds": 2, "num_clients": 3, "backend": "inline"}
+    silent = Watch(True, progress_for(True), logging.getLogger("test"))
+
+    def done(output: str, jobs: int) -> list[Path]:
+        runs = combinations({"lr": [1e-3, 2e-3]}, 1, {**small, "output_path": output})
+        found = dict(sweep.sweep(runs, sweep.find(runs), {}, silent, None, jobs, make_stand_in))
+        return [found[config] for config in runs]
+
+    in_turn, beside = done("a", 1), done("b", 2)
+    assert [recorded(folder) for folder in in_turn] == [recorded(folder) for folder in beside]
+    folders = set((tmp_path / "a" / "logs").iterdir())
+    assert {folder.absolute() for folder in done("a", 2)} == {folder.absolute() for folder in in_turn}
+    assert set((tmp_path / "a" / "logs").iterdir()) == folders, "what is done is not done again"
+    assert "Traceback" not in "".join(capfd.readouterr())
+
+
+def test_a_run_that_fails_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs = combinations({"lr": [1e-3, 2e-3]}, 1, {"task": "lc-biid-digits", "num_rounds": 2, "num_clients": 3})
+
+    def work(job: Any, *_: Any) -> Path:
+        if job.config.lr == 1e-3:
+            raise TrainingError("expected a finite loss, received nan")
+        return write_run(tmp_path / "outputs" / "logs" / "good", [0.1, 0.2], lr=2e-3)
+
+    monkeypatch.setattr(sweep, "_work", work)
+    with pytest.raises(TrainingError, match=r"1 of 2 runs failed:\n\[1 of 2\] expected a finite loss") as error:
+        sweep.sweep_all(runs, {}, Watch(True, progress_for(True), logging.getLogger("test")))
+    assert (Path(str(error.value).rsplit(": ", 1)[1]) / "report.html").is_file()

@@ -64,7 +64,7 @@ def saved(folder: Path) -> np.ndarray:
 
 def test_plain_parameters_are_sigma_alone(tmp_path: Path) -> None:
     saved(tmp_path)
-    found, _ = checkpoint.load(tmp_path)
+    found, *_ = checkpoint.load(tmp_path)
     checkpoint.save(tmp_path, found._replace(state=found.state._replace(params=Params(vector(1, 2, 3)))))
     assert checkpoint.load_model(tmp_path).state.params.psi is None
     with np.load(tmp_path / "state.npz") as file:
@@ -73,7 +73,7 @@ def test_plain_parameters_are_sigma_alone(tmp_path: Path) -> None:
 
 def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
     saved(tmp_path)
-    found, problem = checkpoint.load(tmp_path)
+    found, problem, _ = checkpoint.load(tmp_path)
     assert problem is None
     assert found.state.rounds_done == 2
     assert [part.tolist() for part in found.state.params.parts] == [[1, 2, 3], [4, 5]]
@@ -108,7 +108,7 @@ def test_a_flipped_bit_or_a_missing_end_falls_back_to_the_checkpoint_before(
         with pytest.raises(Damaged, match="checksum"):
             checkpoint._read(path)
     monkeypatch.undo()
-    found, problem = checkpoint.load(tmp_path)
+    found, problem, _ = checkpoint.load(tmp_path)
     assert (found.state.rounds_done, problem) == (1, f"{path}: its content is not what was written (checksum)")
 
 
@@ -117,6 +117,7 @@ def test_every_flipped_bit_of_a_clients_file_is_found(tmp_path: Path, monkeypatc
     monkeypatch.setattr(atomic, "DIRECT", 0)  # so as not to wait for the disk a thousand times
     path = tmp_path / "clients" / "0-2.npy"
     whole = path.read_bytes()
+    (path.parent / "copies" / path.name).unlink()
     check_files(path.parent, files, 5)
     assert np.load(path).tolist() == [1, 2, 3, 4, 5]
     for number in range(8 * len(whole)):
@@ -190,7 +191,7 @@ EDITS = [
     ("device_lrs", [0.1, None], r"about.device_lrs\[1\]: expected a finite number, received None"),
     ("data", None, "about: expected data, found no such field"),
     ("data", [[8, 8, 3], [1, 2]], r"about.data\[1\]\[0\]: expected a text, received 1"),
-    ("data", [[8], ["a", "b"]], r"about.data\[0\]: expected a list of 3"),
+    ("data", [[8, 8], ["a", "b"]], r"about.data\[0\]: expected a list of 3"),
     ("data", [[8, 8, 3], ["a"]], r"about.data\[1\]: expected at least two classes"),
     ("data", [[2**20, 2**20, 3], ["a", "b"]], r"about.data\[0\]\[0\]: expected a whole number from 1 to 1024"),
     ("format", None, "KeyError: 'format'"),
@@ -295,6 +296,21 @@ def test_a_sealed_archive_that_no_checkpoint_can_be_was_edited(what: str, tmp_pa
     (tmp_path / "state.npz").write_bytes(checkpoint._sealed(packed))
     message = "its arrays: expected at most" if what == "unpacks to more than it is" else "expected arrays, each once"
     with pytest.raises(DataError, match=f"{message}.*It was edited"):
+        checkpoint.load(tmp_path)
+
+
+@pytest.mark.parametrize("where", ["its own header", "the archive's directory, too"])
+def test_a_sealed_checkpoint_that_declares_364_tib_was_edited(where: str, tmp_path: Path) -> None:
+    saved(tmp_path)
+    declared, archive, header = 364 * 2**40, io.BytesIO(), io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (declared // 4,)})
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("sigma.npy", header.getvalue() + bytes(12))
+        if where != "its own header":
+            file.filelist[0].file_size = len(header.getvalue()) + declared
+    (tmp_path / "state.npz").write_bytes(checkpoint._sealed(archive))
+    message = "sigma.npy: expected 400" if where == "its own header" else r"expected at most \d+ bytes, received 400"
+    with pytest.raises(DataError, match=f"{message}.*It was edited, and can't be used"):
         checkpoint.load(tmp_path)
 
 

@@ -47,22 +47,40 @@ def resumed(cwd: Path, folder: Path, expected: Any) -> str:
     return errors
 
 
-@pytest.mark.parametrize(
-    ("what", "how"),
-    [*(("state", how) for how in ("bit", "short", "empty", "gone")), ("client", "bit"), ("client", "gone")],
-)
+@pytest.mark.parametrize("how", ["bit", "short", "empty", "gone"])
 def test_a_damaged_file_falls_back_to_the_checkpoint_before(
-    what: str, how: str, copy: tuple[Path, Path, Any], tmp_path: Path
+    how: str, copy: tuple[Path, Path, Any], tmp_path: Path
 ) -> None:
     folder, check_pts, expected = copy
-    files = (check_pts / "clients").glob(f"{expected['rounds'][4]['clients'][0]}-*.npy")
-    newest = max(files, key=lambda path: int(path.stem.split("-")[1]))
-    damaged = check_pts / "state.npz" if what == "state" else newest
-    damage(damaged, how)
+    damage(check_pts / "state.npz", how)
     errors = resumed(tmp_path, folder, expected)
     assert "note: The newest checkpoint is damaged" in errors
-    assert damaged.name in errors
+    assert "state.npz" in errors
     assert "Going on after 4 of 8 rounds" in errors
+
+
+@pytest.mark.parametrize("how", ["bit", "gone"])
+def test_a_damaged_file_of_a_client_has_a_copy_whichever_checkpoints_share_it(
+    how: str, copy: tuple[Path, Path, Any], tmp_path: Path
+) -> None:
+    folder, check_pts, expected = copy
+    files = list((check_pts / "clients").glob("*.npy"))
+    for path in files:
+        damage(path, how)
+    errors = resumed(tmp_path, folder, expected)
+    assert errors.count("its copy is used") == len({path.name.split("-")[0] for path in files})
+    assert "Going on after 5 of 8 rounds" in errors
+
+
+def test_a_clients_file_without_a_copy_falls_back_if_only_the_newest_checkpoint_has_it(
+    copy: tuple[Path, Path, Any], tmp_path: Path
+) -> None:
+    folder, check_pts, expected = copy
+    taking_part = expected["rounds"][4]["clients"][0]
+    newest = max((check_pts / "clients").glob(f"{taking_part}-*.npy"), key=lambda path: int(path.stem.split("-")[1]))
+    for path in (newest, newest.parent / "copies" / newest.name):
+        damage(path, "bit")
+    assert f"The newest checkpoint is damaged ({newest}: its content" in resumed(tmp_path, folder, expected)
 
 
 def test_lost_logs_are_written_again(copy: tuple[Path, Path, Any], tmp_path: Path) -> None:

@@ -21,12 +21,11 @@ def test_a_round_is_a_line_with_costs_in_per_cent(capsys: pytest.CaptureFixture[
     with RoundDisplay(make_config("lc-biid-c10", num_rounds=3), quiet=False) as display:
         display.on_round(record(0, 0.5))
         display.on_round(record(1, 0.25))
-    first, second, note = shown(capsys)
+    first, second = shown(capsys)
     assert "round 1/3" in first
     assert "S2C 200 %" in first
     assert "C2S  50 %" in first
     assert "step" not in first
-    assert note.startswith("3 rounds, about ")
     assert "test acc 25.00 %  highest 50.00 %" in second
 
 
@@ -35,10 +34,9 @@ def test_streaming_tells_its_step_and_a_resumed_run_what_is_left(capsys: pytest.
     with RoundDisplay(config, False, [record(number, 0.5) for number in range(5)]) as display:
         display.on_round(record(5, 0.5, task_step=2))
         display.on_round(record(6, 0.5, task_step=3))
-    first, second, note = shown(capsys)
+    first, second = shown(capsys)
     assert "round 6/20  step 3/10" in first
     assert "round 7/20  step 4/10" in second
-    assert note.startswith("13 of 20 rounds are left, about ")
 
 
 def test_the_first_round_which_compiles_does_not_count_in_the_estimate(
@@ -49,11 +47,34 @@ def test_the_first_round_which_compiles_does_not_count_in_the_estimate(
     with RoundDisplay(make_config("lc-biid-c10", num_rounds=62), quiet=False) as display:
         for number in range(3):
             display.on_round(record(number, 0.5))
-    first, second, note, third = shown(capsys)
+    first, second, third = shown(capsys)
     assert first.endswith(f"left {61 * 100 // 3600}:{61 * 100 % 3600 // 60:02}:{61 * 100 % 60:02}")
     assert second.endswith("left 10:00")
-    assert note == "62 rounds, about 12 min on this machine"  # 110 s, and 60 rounds of 10 s
     assert third.endswith("left 9:50")
+
+
+def test_a_pipe_gets_a_line_a_tenth_of_a_round_and_at_most_one_every_ten_seconds(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = [0.0]
+    monkeypatch.setattr("fedmatch_tf.runs.display.time.monotonic", lambda: seconds[0])
+    config = make_config("lc-biid-c10", num_rounds=3, num_clients=50, frac_clients=1.0)
+
+    def told(display: RoundDisplay, pace: float) -> list[str]:
+        for _ in range(50):
+            seconds[0] += pace
+            display.client_done()
+        lines = shown(capsys)
+        display.on_round(record(len(display._accuracies), 0.5))
+        shown(capsys)
+        return lines
+
+    with RoundDisplay(config, quiet=False) as display:
+        slow, faster, fast = told(display, 4.0), told(display, 1.0), told(display, 0.1)
+    assert len(slow) == 9
+    assert (slow[0], slow[-1]) == ("round 1/3: 5 of 50 clients, 0:20", "round 1/3: 45 of 50 clients, 3:00")
+    assert faster == [f"round 2/3: {number} of 50 clients, 0:{number}" for number in (10, 20, 30, 40)]
+    assert fast == []
 
 
 def test_a_quiet_run_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:

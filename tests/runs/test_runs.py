@@ -12,6 +12,7 @@ import resource
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +27,8 @@ from fedmatch_tf.federation import server
 from fedmatch_tf.networks.params import Params
 from fedmatch_tf.runs import folders
 from fedmatch_tf.runs.partition_folder import DataAbout
-from tests.conftest import assert_refused, kill, run_main, session
+from tests.command_server import CommandServer
+from tests.conftest import ROOT, assert_refused, kill, session
 from tests.runs.stand_in_run import call, content, finish, only_run, run, start, wait_for, wait_for_line
 
 
@@ -107,23 +109,26 @@ def test_a_worker_killed_from_outside_in_mid_round_is_replaced(
 
 @pytest.mark.slow
 def test_partitions_that_are_replaced_in_mid_run_end_it_instead_of_changing_its_result(
-    lc: list[str], datasets: Path, tmp_path: Path
+    lc: list[str], datasets: Path, tmp_path: Path, commands: CommandServer
 ) -> None:
     ours, task = tmp_path / "data", "lc-biid-digits"
     shutil.copytree(datasets, ours)
     gen_data = ("--work-type=gen_data", f"--task={task}", "--num-clients=6", "--seed=2", "--quiet")
-    process = start(tmp_path, *lc[:-1], f"dataset_path={ours}", "workers=1", seconds=1.5)
+    for client in range(6):
+        (tmp_path / f"fault-1-{client}").write_text("hang")  # so that it does not end meanwhile
+    process = start(tmp_path, *lc[:-1], f"dataset_path={ours}", "workers=1")
     wait_for(process, lambda: list(tmp_path.glob("outputs/logs/*/rounds.jsonl")))
-    refused = run_main(*gen_data, f"--dataset-path={ours}", "--force", cwd=tmp_path)
+    refused = commands.run(*gen_data, f"--dataset-path={ours}", "--force", cwd=tmp_path)
     assert_refused(refused, f"{ours / task}: a run is using these partitions")
-    assert run_main(*gen_data, f"--dataset-path={tmp_path}", cwd=tmp_path).returncode == 0
+    assert commands.run(*gen_data, f"--dataset-path={tmp_path}", cwd=tmp_path).returncode == 0
     (ours / task).rename(tmp_path / "before")
     (tmp_path / task).rename(ours / task)
     kill(session(process.pid, b"spawn_main"))
     code, _, errors = finish(process)
     assert code == 2, errors
     assert f"{ours / task}: expected the partitions of this run" in errors
-    assert run_main(*gen_data, f"--dataset-path={ours}", "--force", cwd=tmp_path).returncode == 0  # nobody uses them
+    # Nobody uses them now.
+    assert commands.run(*gen_data, f"--dataset-path={ours}", "--force", cwd=tmp_path).returncode == 0
 
 
 def test_a_task_that_fails_for_good_stops_the_run_which_can_go_on(
@@ -339,3 +344,35 @@ def test_a_full_disk_keeps_the_last_whole_checkpoint(
     roomy = tmp_path / "roomy"
     shutil.copytree(small_disk, roomy)
     assert content(run(tmp_path, f"resume={roomy / 'logs' / folder.name}")) == expected
+
+
+TURNS_READ_ONLY = """
+"$@" &
+until ls outputs/logs/*/rounds.jsonl > /dev/null 2>&1; do sleep 0.1; done
+mount --bind outputs outputs && mount -o remount,ro,bind outputs
+wait $!
+"""
+
+
+def test_a_file_system_that_turns_read_only_in_mid_run_keeps_the_last_checkpoint(
+    undisturbed: tuple[list[str], Any], tmp_path: Path
+) -> None:
+    alone = ["unshare", "--mount"]  # mounts that nobody else sees, and that end with the process
+    if shutil.which("unshare") is None or subprocess.run([*alone, "true"], check=False).returncode != 0:
+        pytest.skip("nothing can be mounted here")
+    settings, expected = undisturbed
+    command = [sys.executable, "-m", "tests.stand_in", str(tmp_path), *settings, "backend=inline"]
+    result = subprocess.run(
+        [*alone, "sh", "-c", TURNS_READ_ONLY, "sh", *command],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "FEDMATCH_SECONDS": "0.5", "MPLBACKEND": "Agg"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert result.returncode == 2, result.stderr
+    assert "Read-only file system" in result.stderr
+    assert "The last checkpoint is after" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert content(run(tmp_path, f"resume={only_run(tmp_path)}")) == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -58,6 +59,7 @@ def test_what_two_checkpoints_name_stays_and_nothing_else(
         if place == reopened:  # a process that was killed left something, and another goes on
             (folder / ".0-9.npy.partial").touch()
             (folder / "0-99.npy").touch()
+            (folder / "copies" / "0-99.npy").touch()
             store = ClientStore(folder, checkpoints[-1], at_once, in_memory)
         for client in clients:
             number += 1
@@ -66,7 +68,9 @@ def test_what_two_checkpoints_name_stays_and_nothing_else(
         checkpoints.append(store.files())
         store.keep(*checkpoints[-2:])
         named = {f"{c}-{row['version']}.npy" for table in checkpoints[-2:] for c, row in enumerate(table) if row[0]}
-        assert {path.name for path in folder.iterdir()} == named
+        assert {path.name for path in folder.glob("*.npy")} == named
+        assert {path.name for path in (folder / "copies").iterdir()} == named
+        assert [path.name for path in folder.iterdir() if path.name not in named] == ["copies"]
         for table in checkpoints[-2:]:
             check_files(folder, table, 3)
     for client in range(CLIENTS):
@@ -139,13 +143,43 @@ def test_no_more_than_two_files_wait_to_be_written(tmp_path: Path) -> None:
         for client in range(20):
             store.put(client, held(client).params)
         store.end_round({client: held(client).plateau for client in range(20)})
-    assert len(list((tmp_path / "clients").iterdir())) == 20
+    assert len(list((tmp_path / "clients").glob("*.npy"))) == 20
 
 
 def test_a_file_that_cannot_be_written_ends_the_round(tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as thread:
         store = ClientStore(tmp_path / "clients", no_files(CLIENTS), thread.submit)
-        (tmp_path / "clients").rmdir()
+        shutil.rmtree(tmp_path / "clients")
         store.put(0, held(0).params)
         with pytest.raises(FileNotFoundError):
             store.end_round({0: held(0).plateau})
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_a_damaged_file_has_a_copy_and_two_damaged_ones_are_told(in_memory: bool, tmp_path: Path) -> None:
+    folder = tmp_path / "clients"
+    store = ClientStore(folder, no_files(CLIENTS), at_once, in_memory)
+    one_round(store, {1: held(1), 2: held(5)})
+    other = folder / "2-1.npy"
+    other.write_bytes(other.read_bytes()[:-1] + b"\1")  # another number, as long as before
+    lost = check_files(folder, store.files(), 3)
+    assert lost == {2: f"{other}: its content is not what was written"}
+    found = store.get(2)
+    assert found is not None
+    assert vectors(found) == [[5, 6], [7]]
+    (folder / "copies" / "1-1.npy").unlink()
+    again = ClientStore(folder, store.files(), at_once, in_memory, lost)
+    assert check_files(folder, store.files(), 3) == {}
+    assert [path.read_bytes() for path in sorted(folder.glob("*.npy"))] == [
+        path.read_bytes() for path in sorted((folder / "copies").iterdir())
+    ]
+    found = again.get(2)
+    assert found is not None
+    assert vectors(found) == [[5, 6], [7]]
+    other.unlink()
+    other.write_bytes(b"")
+    (folder / "copies" / "2-1.npy").unlink()
+    with pytest.raises(Damaged, match=r"2-1\.npy: its content.*; .*No such file.*copies/2-1\.npy"):
+        check_files(folder, store.files(), 3)
+    with pytest.raises(Damaged, match="not what was written"):
+        ClientStore(folder, store.files(), at_once).get(2)

@@ -227,6 +227,43 @@ def test_a_run_killed_in_mid_round_goes_on_to_the_same_bits(
     )
 
 
+RECIPE = """
+import sys
+import fedmatch_tf as fm
+
+if __name__ == "__main__":
+    settings = dict(
+        source=sys.argv[1], arch="alexnet", image_size=24, num_clients=4, frac_clients=0.5, num_test=30, num_valid=20,
+        labels_per_class=2, num_rounds=3, helper_interval=2, confidence=0.21, seed=5, threads_per_worker=1,
+        backend="inline", num_epochs_client=2, num_epochs_server=2, batch_size_server=5, weak="flip-crop",
+        lr_schedule="cosine", momentum=0.9, nesterov=True, server_momentum=0.5, clip_norm=1.0,
+    )
+    print(fm.train("ls-biid-own", output_path="whole", **settings).folder)
+    begun = fm.train("ls-biid-own", output_path="begun", on_round=lambda record: False, **settings).folder
+    print(fm.resume(begun, backend="process", workers=2).folder)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_run_with_the_fields_recipe_goes_on_to_the_same_bits_with_any_workers(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "recipe.py").write_text(RECIPE)
+    command = [sys.executable, str(tmp_path / "recipe.py"), str(source)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    whole, resumed = (tmp_path / folder for folder in done.stdout.split())
+    assert_same_run(resumed, whole)
+    first, *_, last = rounds(whole)
+    assert (first["lr"], last["lr"]) == pytest.approx((1e-3, 2.5e-4))  # (1 + cos(2 pi / 3)) / 2 is a quarter
+    assert any(line["helpers"] for line in rounds(whole))
+    assert any(line["confident"] > 0 for line in rounds(whole))
+    memories = [np.load(run.parent.parent / "check_pts" / run.name / "state.npz") for run in (whole, resumed)]
+    assert not memories[0]["memory_0"].any(), "the server trains sigma, so its step to the clients' mean is 0"
+    assert memories[0]["memory_1"].any()
+    np.testing.assert_array_equal(memories[0]["memory_1"], memories[1]["memory_1"])
+
+
 def test_labels_at_server_trains_sigma_at_the_server_and_uploads_psi_only(inline_runs: dict[str, Path]) -> None:
     folder = inline_runs["ls-bimb-own"]
     for line in rounds(folder):

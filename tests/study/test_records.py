@@ -143,6 +143,27 @@ def diamonds(axes: Axes) -> list[tuple[float, str]]:
     return sorted((float(y), face) for line, face in zip(shown, faces) for y in np.asarray(line.get_ydata()))
 
 
+@pytest.mark.parametrize(
+    ("whole", "verdict"),
+    [((0.53, 0.54, 0.52), "No"), ((0.40, 0.49, 0.45), "Yes"), ((0.53, 0.54, 0.49), "The seeds disagree")],
+)
+def test_the_fields_question_is_answered_if_all_seeds_agree_on_the_better_of_the_two_labels_alone(
+    whole: tuple[float, ...], verdict: str, tmp_path: Path
+) -> None:
+    halves = EXPERIMENTS["field-halves"]
+    assert "not measured yet" in pages.answer(halves, tmp_path)
+    for config in configs("field-halves", (1,), {}):
+        accuracy = {"fedavg-labels": 0.5 if config.momentum else 0.3, "fedmatch": 0.2}[config.model]
+        if config.model == "fedmatch" and not config.no_icc and not config.no_decomposition:
+            accuracy = whole[config.seed - 1]
+        kept(config, [0.1] * (config.num_rounds - 1) + [accuracy], tmp_path)
+    text = pages.answer(halves, tmp_path)
+    assert f": **{verdict}.** Means and deviations of 3 seeds: 30.0 ± 0.0 % (fedavg-labels); 50.0 ± 0.0 % (" in text
+    assert "20.0 ± 0.0 % (fedmatch, no-icc, no-decomposition); 20.0 ± 0.0 % (fedmatch, no-icc); 20.0" in text
+    if verdict == "No":
+        assert text.endswith("; 53.0 ± 1.0 % (fedmatch).\n")
+
+
 def test_diamonds_are_the_papers_values_for_these_settings_and_tell_algorithms_apart(tmp_path: Path) -> None:
     (axes,) = drawn("results-alexnet", tmp_path, lambda config: config.learner in ("fixmatch", "fedmatch"))
     assert diamonds(axes) == [(32.33, "filled"), (36.83, "hollow"), (41.67, "filled")]

@@ -24,8 +24,9 @@ def numpys_own() -> Exception:
         tf.errors.ResourceExhaustedError(None, None, "OOM when allocating"),
         numpys_own(),
         RuntimeError("can't start new thread"),
+        ImportError("libtensorflow_cc.so.2: failed to map segment from shared object"),
     ],
-    ids=["Python", "TensorFlow", "NumPy", "thread"],
+    ids=["Python", "TensorFlow", "NumPy", "thread", "library"],
 )
 def test_too_little_memory_is_one_message_with_what_helps(error: Exception) -> None:
     failure = Failure.of(error)
@@ -46,3 +47,12 @@ def test_a_defect_keeps_its_traceback_and_a_mistake_has_none() -> None:
     assert "round 1: ZeroDivisionError: by hand\nTraceback" in str(told)
     mistake = Failure.of(ConfigError("--lr: no")).error("round 1")
     assert (type(mistake), str(mistake)) == (ConfigError, "--lr: no")
+
+
+def test_an_error_that_has_no_text_is_told_by_its_kind() -> None:
+    class Rude(RuntimeError):
+        def __str__(self) -> str:
+            raise ValueError("no text")
+
+    told = Failure.of(Rude()).error("round 1")
+    assert str(told).startswith("round 1: Rude:\n")

@@ -244,7 +244,7 @@ def test_a_fault_changes_nothing_but_the_time(fault: str, said: str, notes: list
         assert "MemoryError" in notes[0]
 
 
-@pytest.mark.parametrize("fault", ["raise", "kill"])
+@pytest.mark.parametrize("fault", ["raise", "exit", "kill"])
 def test_after_the_last_try_the_cause_is_raised(fault: str, notes: list[str]) -> None:
     Path("fault-0-2").write_text(f"{fault} always")
     with backend(notes) as pool, pytest.raises(TrainingError) as error:
@@ -254,9 +254,17 @@ def test_after_the_last_try_the_cause_is_raised(fault: str, notes: list[str]) ->
     if fault == "raise":
         assert "Traceback (most recent call last)" in str(error.value)
         assert 'ValueError("a fault that was asked for")' in str(error.value)
+    elif fault == "exit":
+        assert "round 1, client 2: SystemExit: 0\n" in str(error.value)
     else:
         assert "was killed by SIGKILL" in str(error.value)
     assert sum("trying again" in note for note in notes) == 2
+
+
+def test_a_task_that_wants_to_end_this_process_is_an_error(notes: list[str]) -> None:
+    Path("fault-0-2").write_text("exit")
+    with InlineBackend(partial(make_stand_in, CONFIG)) as pool, pytest.raises(TrainingError, match="SystemExit: 0"):
+        list(pool.map(tasks(5)))
 
 
 def test_a_users_mistake_is_not_tried_again(notes: list[str]) -> None:

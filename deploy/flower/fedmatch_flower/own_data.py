@@ -66,8 +66,7 @@ def _of_one_client(folder: Path, client: Any, task: str, knows_truth: bool) -> O
         raise DataError(f"{folder}: expected the files of one client, found those of {clients or 'none'}")
     own = {name: file for name, file in here.items() if file.client in (None, client)}
     size = sum(file.num_examples for file in own.values() if file.client is not None)
-    names = manifest.read_manifest(folder).class_names
-    return OwnData(client, size, names, knows_truth, replace(partitions, files=own))
+    return OwnData(client, size, partitions.class_names or (), knows_truth, replace(partitions, files=own))
 
 
 def _packed_once(folder: Path, client: int, config: Config, classes: Sequence[str]) -> Path:

@@ -19,17 +19,20 @@ from flwr.serverapp import Grid, ServerApp
 from fedmatch_flower.backend import FlowerBackend, Limits, Nodes
 from fedmatch_flower.own_data import classes_in, pack
 from fedmatch_tf.base.errors import DataError
+from fedmatch_tf.base.plugins import is_keras_file
 from fedmatch_tf.config import Config, ConfigError
 from fedmatch_tf.config.resume import with_absolute_paths
 from fedmatch_tf.data import manifest
 from fedmatch_tf.data.datasets import DATASETS
+from fedmatch_tf.data.loader import Partitions, open_partitions
 from fedmatch_tf.federation import server
 from fedmatch_tf.federation.tasks import CheckTask, InitTask
 from fedmatch_tf.parser import parse
 from fedmatch_tf.runs import folders, training
-from fedmatch_tf.runs.display import RoundDisplay
+from fedmatch_tf.runs.display import RoundDisplay, progress_for
 from fedmatch_tf.runs.folders import Run
 from fedmatch_tf.runs.partition_folder import data_about
+from fedmatch_tf.runs.training import Watch
 from fedmatch_tf.workers.choose import decide, make_worker
 from fedmatch_tf.workers.environment import keep_memory, worker_variables
 from fedmatch_tf.workers.inline import InlineBackend
@@ -63,21 +66,23 @@ def main(grid: Grid, context: Context) -> None:
         if own_images and not (config.partition_folder / manifest.NAME).exists():
             config.partition_folder.mkdir(parents=True, exist_ok=True)
             pack(Path(str(config.source)), config.partition_folder, None, config, nodes.classes)
-        here = _sets_here(config)
+        partitions = open_partitions(Path(config.dataset_path), config.task)
+        here = _sets_here(config, partitions)
         variables = worker_variables(None, os.environ)
         inline = stack.enter_context(InlineBackend(partial(make_worker, config), variables))
-        run = _begin(stack, config, inline) if run is None else _go_on(run, inline)
+        run = _begin(stack, config, partitions, inline) if run is None else _go_on(run, inline)
         backend = FlowerBackend(config, grid, nodes, limits, inline, run.store, display.note, "test" in here)
-        training.train_rounds(run, backend, display, sizes=sizes)
+        watch = Watch(quiet=False, progress=progress_for(True))
+        training.train_rounds(run, backend, partitions, display, watch, sizes)
         display.note(str(run.folder))
 
 
-def _sets_here(config: Config) -> set[str]:
+def _sets_here(config: Config, partitions: Partitions) -> set[str]:
     """The kinds of sets that the server itself has."""
-    found = manifest.read_manifest(config.partition_folder).files
-    here = {file.role for name, file in found.items() if (config.partition_folder / name).exists()}
+    files = partitions.files or {}
+    here = {file.role for name, file in files.items() if (partitions.folder / name).exists()}
     if "valid" not in here and (config.keep_best or config.lr_signal == "server"):
-        raise DataError(f"{config.partition_folder}: expected validation data, as --keep-best or --lr-signal asks")
+        raise DataError(f"{partitions.folder}: expected validation data, as --keep-best or --lr-signal asks")
     return here
 
 
@@ -88,14 +93,16 @@ def _between_hosts(config: Config) -> Config:
     for name in ("drop_rate", "labeled_acc", "probe_image", "profile_run"):
         if getattr(config, name):
             raise ConfigError(f"--{name.replace('_', '-')}: is not there between hosts; leave it out")
+    if is_keras_file(config.arch):
+        raise ConfigError(f"--arch: expected a network by its name, as clients are not sent {config.arch}")
     config = replace(config, backend="process", workers=config.clients_per_round, gpu=None)
     return decide(with_absolute_paths(config))
 
 
-def _begin(stack: ExitStack, config: Config, inline: InlineBackend) -> Run:
+def _begin(stack: ExitStack, config: Config, partitions: Partitions, inline: InlineBackend) -> Run:
     (start,) = inline.map([InitTask()])
-    state, partitions = server.initial_state(config, start.params), manifest.fingerprint(config.partition_folder)
-    return stack.enter_context(folders.create(config, state, partitions, data_about(config), start.kernels))
+    state, about = server.initial_state(config, start.params), data_about(partitions)
+    return stack.enter_context(folders.create(config, state, partitions.fingerprint, about, {}, start.kernels))
 
 
 def _go_on(run: Run, inline: InlineBackend) -> Run:

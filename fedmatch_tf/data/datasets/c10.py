@@ -25,6 +25,8 @@ C10 = Dataset(
     overrides={
         "paper": {"num_test": 3000, "num_valid": 3000},  # 54,000 remain for training
         "semifl-ls": {"labels_per_class": 400},  # 4000 labels in all
+        "sage": {"num_rounds": 300},
+        "proxyfl": {"num_rounds": 300},
     },
     in_paper=True,
     place=0,

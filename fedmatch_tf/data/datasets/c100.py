@@ -31,6 +31,10 @@ C100 = Dataset(
     wanted="CIFAR-100's python or binary files (cifar-100-python/, or the tar.gz), or cifar100.npz",
     download=keras_download("cifar100"),
     defaults=LARGE,
-    overrides={"semifl-ls": {"labels_per_class": 100}},  # 10,000 labels in all
+    overrides={
+        "semifl-ls": {"labels_per_class": 100},  # 10,000 labels in all
+        "sage": {"num_rounds": 500},
+        "proxyfl": {"num_rounds": 500},
+    },
     place=1,
 )

@@ -12,5 +12,10 @@ CINIC10 = Dataset(
     files=("cinic10", "CINIC-10", "cinic-10"),
     wanted="cinic10/ and CINIC-10's folders train, valid and test, each with its class folders",
     defaults=LARGE,
+    overrides={
+        "sage-lc": {"labels_per_class": 45, "labeled_fraction": None},  # 900 per class in all
+        "sage": {"num_rounds": 400},
+        "proxyfl": {"num_rounds": 400},
+    },
     place=3,
 )

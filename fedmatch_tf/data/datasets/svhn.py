@@ -14,6 +14,11 @@ SVHN = Dataset(
     files=("svhn", "SVHN"),
     wanted="svhn/ and train_32x32.mat, test_32x32.mat and, if wanted, extra_32x32.mat in it",
     defaults=LARGE,
-    overrides={"semifl-ls": {"labels_per_class": 100}},  # 1000 labels in all
+    overrides={
+        "semifl-ls": {"labels_per_class": 100},  # 1000 labels in all
+        "sage-lc": {"labels_per_class": 23, "labeled_fraction": None},  # 460 per class in all
+        "sage": {"num_rounds": 150},
+        "proxyfl": {"num_rounds": 150},
+    },
     place=2,
 )

@@ -55,7 +55,7 @@ def _config(folder: Path | None = None, **given: Any) -> Config:
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stand-in instead of a network, and no waiting for what comes at once."""
-    monkeypatch.setattr(client_app, "make_worker", lambda config, partitions: StandIn(config))
+    monkeypatch.setattr(client_app, "make_worker", lambda config, **given: StandIn(config))
     for name, value in {"POLL": 0.0, "LOOK": -1.0, "PAUSE": 0.0}.items():
         monkeypatch.setattr(backend, name, value)
 

@@ -93,7 +93,7 @@ def _watch(seconds: float) -> threading.Timer:
 
 def _worker(config: Config, own: OwnData, context: Context) -> Any:
     os.environ.update(worker_variables(context.node_config.get("gpu"), os.environ))
-    return make_worker(config, own.partitions)
+    return make_worker(config, partitions=own.partitions)
 
 
 def _config(request: Question | Request | Test, context: Context) -> Config:

@@ -19,7 +19,7 @@ _WHOLE, _PLACES, _BITMAP = range(3)
 
 def encode(new: np.ndarray, *bases: np.ndarray) -> bytes:
     """float32 [n] as bytes: the shortest of what there is to say from each of the vectors that the other side has."""
-    found = [_differences(new, base, number) for number, base in enumerate(bases)]
+    found: list[bytes] = [_differences(new, base, number) for number, base in enumerate(bases)]
     return min(found, key=len) if found else _whole(new)
 
 

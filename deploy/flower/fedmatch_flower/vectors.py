@@ -36,7 +36,8 @@ def _differences(new: np.ndarray, base: np.ndarray, number: int) -> bytes:
         how, mask = _PLACES, np.flatnonzero(differs).astype("<u4").tobytes()
     else:
         how, mask = _BITMAP, np.packbits(differs).tobytes()
-    return _HEAD.pack(3 * number + how, len(new), count) + mask + new[differs].astype("<f4", copy=False).tobytes()
+    values = new[differs].astype("<f4", copy=False).tobytes()
+    return b"".join((_HEAD.pack(3 * number + how, len(new), count), mask, values))
 
 
 def decode(name: str, content: bytes, size: int, *bases: np.ndarray) -> np.ndarray:

@@ -44,7 +44,7 @@ def _own_test(values: Mapping[str, Any]) -> str:
 
 def _weight_of_labels(values: Mapping[str, Any]) -> float:
     """FedMatch's is 10, as its own paper has it."""
-    return 10.0 if values["model"] == "fedmatch" else 1.0
+    return 10.0 if algorithm_of(values["model"]).decomposed else 1.0
 
 
 def _server_batch(values: Mapping[str, Any]) -> int:
@@ -111,7 +111,7 @@ SAGE: Mapping[str, Any] = {
     "lr": 0.1,
     "lr_schedule": "constant",
     "wd": 5e-5,  # half of what PyTorch calls a decay of 1e-4
-    "confidence": lambda values: 0.75 if values["model"] == "fedmatch" else 0.95,
+    "confidence": lambda values: 0.75 if algorithm_of(values["model"]).decomposed else 0.95,
 }
 
 # Those of the field stand on the paper's: what they say, and else what their public code has (docs/FIELD.md).

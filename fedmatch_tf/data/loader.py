@@ -52,16 +52,20 @@ class ClientData:
 
 @dataclass(frozen=True)
 class EvalData:
-    """Validation and test data."""
+    """Validation and test data, as far as there are any here."""
 
-    valid: Examples
-    test: Examples
+    valid: Examples | None
+    test: Examples | None
 
 
 def open_partitions(dataset_path: Path, task: str) -> Partitions:
     """The task's folder of partitions, with a manifest (ours) or without (the original's)."""
+    return open_folder(dataset_path / task, task)
+
+
+def open_folder(folder: Path, task: str) -> Partitions:
+    """The same, of any name."""
     scenario, kind, dataset = task.split("-")
-    folder = dataset_path / task
     if not folder.is_dir():
         raise DataError(f"{folder}: expected a folder of partitions, found none. Make it with --work-type gen_data")
     if (folder / manifest.NAME).exists():
@@ -179,8 +183,13 @@ def load_test(partitions: Partitions) -> Examples:
 
 
 def load_eval(partitions: Partitions) -> EvalData:
-    """Validation and test data."""
-    return EvalData(_load(partitions, "valid"), load_test(partitions))
+    """Validation and test data; none that the manifest does not name, as on a client's own host."""
+    roles = {
+        role: _load(partitions, role)
+        for role in ("valid", "test")
+        if partitions.files is None or files.file_name(partitions.dataset, role) in partitions.files
+    }
+    return EvalData(roles.get("valid"), roles.get("test"))
 
 
 def _load(partitions: Partitions, role: str, client: int | None = None, step: int | None = None) -> Examples:

@@ -28,6 +28,7 @@ from fedmatch_tf.federation.tasks import (
     ClientTask,
     EvalResult,
     EvalTask,
+    LeftOut,
     ServerResult,
     ServerTask,
     client_model,
@@ -64,7 +65,7 @@ class _Agenda:
         self._clients, self._num_apart, self._most = clients, num_apart, most
         self._scores: deque[EvalTask] = deque()
         self._begun: deque[ClientTask] = deque()  # clients whose results have not gone out yet
-        self._done: dict[int, ClientResult] = {}  # those that wait for one before them
+        self._done: dict[int, ClientResult | LeftOut] = {}  # those that wait for one before them
         self._has_news = True  # whether a result has come since somebody was asked to wait for one
 
     def __iter__(self) -> Iterator[ClientTask | EvalTask | None]:
@@ -84,12 +85,14 @@ class _Agenda:
         """Takes in scores that can be worked on from now on."""
         self._scores.extend(scores)
 
-    def in_turn(self, result: ClientResult) -> Iterator[tuple[ClientTask, ClientResult]]:
+    def in_turn(self, result: ClientResult | LeftOut) -> Iterator[tuple[ClientTask, ClientResult]]:
         """Takes in a result; those whose turn it is, each with its task."""
         self._done[result.client], self._has_news = result, True
         while self._begun and self._begun[0].client in self._done:
             task = self._begun.popleft()
-            yield task, self._done.pop(task.client)
+            done = self._done.pop(task.client)
+            if isinstance(done, ClientResult):
+                yield task, done
 
     def rest(self) -> list[EvalTask]:
         """What no worker has taken."""
@@ -110,6 +113,7 @@ class Crew:
         self._unscored: list[EvalTask] = []  # scores of clients' models that no worker has taken yet
         self._scored: list[EvalResult] = []  # scores of clients' models that nobody has asked for yet
         self._ahead: tuple[ServerTask, ServerResult] | None = None  # an epoch that was run ahead
+        self.left_out: dict[int, str] = {}  # clients of the round that gave no result -> why
 
     def in_order(self, clients: Iterable[int]) -> list[int]:
         """The clients in the order in which they are to be trained; equals as they come."""
@@ -120,16 +124,20 @@ class Crew:
 
         Their models' scores are among those of the next `score`.
         """
-        workers = self._config.workers or 1
+        workers, self.left_out = self._config.workers or 1, {}
         agenda = _Agenda(tasks, self._config.clients_per_round % workers, most=2 * workers)
         for result in self._backend.map(agenda):
             if isinstance(result, EvalResult):
                 self._scored.append(result)
                 continue
             self._on_client()
-            self._scored += result.scored
-            agenda.add(self._left_to_others(round_num, result))
-            for task, in_turn in agenda.in_turn(result._replace(theta=None)):
+            if isinstance(result, LeftOut):
+                self.left_out[result.client] = result.why
+            else:
+                self._scored += result.scored
+                agenda.add(self._left_to_others(round_num, result))
+                result = result._replace(theta=None)
+            for task, in_turn in agenda.in_turn(result):
                 yield _update(task.broadcast.params, in_turn), in_turn._replace(sigma=None, psi=None)
         self._unscored = agenda.rest()
 

@@ -7,12 +7,13 @@ import time
 
 import numpy as np
 
+from fedmatch_tf.base.errors import DataError
 from fedmatch_tf.config import Config
 from fedmatch_tf.data.files import Examples
 from fedmatch_tf.data.loader import EvalData
 from fedmatch_tf.federation import scoring
 from fedmatch_tf.federation.steps import LOWER_LR
-from fedmatch_tf.federation.tasks import EvalResult, EvalTask, TrainingError
+from fedmatch_tf.federation.tasks import EvalResult, EvalTask, Split, TrainingError
 from fedmatch_tf.networks.evaluate import Evaluator
 
 
@@ -24,7 +25,7 @@ class Evaluation:
 
     def score(self, task: EvalTask) -> EvalResult:
         """A model's score on a part of a set."""
-        examples = self._evals.valid if task.split == "valid" else self._evals.test
+        examples = self._examples(task.split)
         batches = scoring.passes(self._config, len(examples), task.part, task.num_parts)
         self._evaluator.load(task.theta)
         losses, hits = self._evaluator.score(examples, batches)
@@ -46,7 +47,7 @@ class Evaluation:
 
     def seconds_per_image(self) -> float:
         """Of a forward pass with whatever kernels there are: mean of half a second, after one that compiles."""
-        x, passes = self._evals.valid.x[:_MEASURED], 0
+        x, passes = self._examples("valid").x[:_MEASURED], 0
         self._evaluator.predict(x).numpy()
         begin = time.perf_counter()
         while time.perf_counter() - begin < _MEASURED_SECONDS:
@@ -62,10 +63,16 @@ class Evaluation:
 
     def confusion(self, theta: np.ndarray) -> np.ndarray:
         """Counts [truth, predicted] over the test data."""
-        test = self._evals.test
+        test = self._examples("test")
         probs = self.predict(theta, test.x)
         truth, predicted, classes = np.argmax(test.y, axis=1), probs.argmax(axis=1), probs.shape[1]
         return np.bincount(truth * classes + predicted, minlength=classes**2).reshape(classes, classes)
+
+    def _examples(self, split: Split) -> Examples:
+        examples = self._evals.valid if split == "valid" else self._evals.test
+        if examples is None:
+            raise DataError(f"expected {split} data here, found none")
+        return examples
 
 
 _MEASURED, _MEASURED_SECONDS = 100, 0.5  # images in a pass, and how long at least

@@ -56,7 +56,8 @@ def run(
         step, seconds = server.task_step(config, round_num), time.monotonic() - begin
         dropped = tuple(sorted(lost)) if config.drop_rate else None
         params = state.params if config.has_global_model else None
+        left_out = crew.left_out
         record = round_record(
-            round_num, step, results, helpers, scores, seconds, dropped, server_lr, train.losses, params
+            round_num, step, results, helpers, scores, seconds, dropped, server_lr, train.losses, params, left_out
         )
         yield record, state

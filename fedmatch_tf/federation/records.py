@@ -7,6 +7,7 @@ TensorBoard, if that is another. No `annotations` from the future here: types ar
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
+from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple, Optional
 
 import numpy as np
@@ -76,6 +77,14 @@ class Actors(NamedTuple):
     server: ActorScores  # of its own epochs, where it has any
 
 
+class Hosts(NamedTuple):
+    """What there is to say of a round between real hosts."""
+
+    s2c: Positive  # bytes on the wire, mean over clients
+    c2s: Positive
+    left_out: Mapping[int, str]  # clients that did not answer properly -> why
+
+
 class RoundRecord(NamedTuple):
     """One round, in the order of rounds.jsonl. What is Optional is null where there is nothing to measure."""
 
@@ -102,6 +111,7 @@ class RoundRecord(NamedTuple):
     test_acc_sigma: Annotated[Optional[Share], "accuracy/sigma_only"]  # if the run asks for it
     test_acc_psi: Annotated[Optional[Share], "accuracy/psi_only"]
     labeled_acc: Optional[LabeledAcc]  # if it is measured; means over clients
+    hosts: Optional[Hosts]  # between real hosts
     actors: Optional[Actors]  # in checkpoints alone
 
     def line(self) -> dict[str, Any]:
@@ -157,6 +167,7 @@ def read_round(value: Any, round_num: int, num_clients: int) -> RoundRecord:
     if not record.clients:
         raise DataError(f"{name}: expected clients, found none")
     named = {*record.clients, *record.helpers, *(record.dropped or ())}.union(*record.helpers.values())
+    named |= set(record.hosts.left_out) if record.hosts is not None else set()
     named |= {client.client for client in record.actors.clients} if record.actors is not None else set()
     if max(named) >= num_clients:
         raise DataError(f"{name}: expected clients from 0 to {num_clients - 1}, received {max(named)}")
@@ -174,12 +185,14 @@ def round_record(
     server_lr: Optional[float] = None,
     server_losses: Optional[Losses] = None,
     params: Optional[Params] = None,
+    left_out: Mapping[int, str] = MappingProxyType({}),
 ) -> RoundRecord:
     """The record of a round with these results and scores; an update that did not arrive cost nothing.
 
     Args:
         server_losses: of the server's own epochs.
         params: the global model's, if there is one.
+        left_out: clients that gave no result, between real hosts, and why.
     """
     server_losses = server_losses or Losses()
     losses = [result.losses for result in results if result.losses.total is not None]
@@ -193,6 +206,8 @@ def round_record(
     valid_loss = _mean(each.valid_loss for each in own)
     (test_loss, test_acc), (global_valid_loss, _) = _score(scores, GLOBAL, "test"), _score(scores, GLOBAL, "valid")
     rows, confident = sum(result.num_unlabeled for result in results), sum(result.confident_rows for result in results)
+    correct = [result.num_correct for result in results if result.num_correct is not None]
+    on_wire = [result.on_wire for result in results if result.on_wire is not None]
     return RoundRecord(
         round=round_num,
         task_step=task_step,
@@ -204,7 +219,7 @@ def round_record(
         s2c=_mean_cost([result.s2c for result in results]),
         c2s=_mean_cost(c2s),
         confident=confident / rows if rows else 0.0,
-        pseudo_label_acc=sum(result.num_correct for result in results) / confident if confident else None,
+        pseudo_label_acc=sum(correct) / confident if confident and len(correct) == len(results) else None,
         helpers={client: tuple(chosen) for client, chosen in helpers.items()},
         lr=_mean(result.lr for result in results),
         seconds=round(seconds, 3),
@@ -217,6 +232,7 @@ def round_record(
         test_acc_sigma=_score(scores, GLOBAL_SIGMA, "test")[1],
         test_acc_psi=_score(scores, GLOBAL_PSI, "test")[1],
         labeled_acc=_labeled_acc([result.labeled_acc for result in results if result.labeled_acc is not None]),
+        hosts=Hosts(_mean(one for one, _ in on_wire), _mean(two for _, two in on_wire), left_out) if on_wire else None,
         actors=Actors(clients, _actor(server_losses, scores, SERVER)),
     )
 

@@ -111,11 +111,19 @@ class ClientResult(NamedTuple):
     losses: Losses = Losses()
     num_unlabeled: int = 0  # unlabelled examples that the learner looked at, in all local epochs
     confident_rows: int = 0  # those of them that got a pseudo-label
-    num_correct: int = 0  # pseudo-labels that are right
+    num_correct: int | None = 0  # pseudo-labels that are right; None: nobody knows the true ones
     embedding: np.ndarray | None = None  # float32 [classes]: softmax on the probe image; None where nobody needs it
     scored: tuple[EvalResult, ...] = ()  # of the model as trained
     theta: np.ndarray | None = None  # float32 [n]: of the model as trained, if others are to score it
     labeled_acc: LabeledAcc | None = None  # if it is measured
+    on_wire: tuple[int, int] | None = None  # bytes to the client's host and back, between real hosts
+
+
+class LeftOut(NamedTuple):
+    """What comes back instead, between real hosts, of a client that did not answer, or answered nonsense."""
+
+    client: int
+    why: str
 
 
 class ServerTask(NamedTuple):

@@ -64,7 +64,7 @@ class Worker:
         self._learner = learners()[config.learner].make(config, self._model, strong_view, algorithm.proximal_weight)
         plain = build(decomposed=False) if config.decomposed else self._model
         data = loader.load_eval(self._partitions)
-        evals = EvalData(on_device(data.valid), on_device(data.test))
+        evals = EvalData(*(part and on_device(part) for part in (data.valid, data.test)))
         self._evaluation = Evaluation(config, Evaluator(plain, config.xla), evals)
         probe = (
             read_probe(Path(config.probe_image), shape, self._partitions.read)

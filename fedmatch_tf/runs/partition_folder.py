@@ -159,8 +159,6 @@ def class_counts(partitions: Partitions) -> dict[str, Any] | None:
 
 
 def shares_of_test(partitions: Partitions) -> dict[str, float]:
-    """Each class's share of the test data, by name; none without a manifest."""
-    if partitions.files is None:
-        return {}
-    (counts,) = [file.class_counts for file in partitions.files.values() if file.role == "test"]
-    return {name: count / sum(counts) for name, count in zip(partitions.class_names or (), counts)}
+    """Each class's share of the test data, by name; none without a manifest, or without test data."""
+    tests = [file.class_counts for file in (partitions.files or {}).values() if file.role == "test"]
+    return {name: count / sum(counts) for counts in tests for name, count in zip(partitions.class_names or (), counts)}

@@ -96,7 +96,7 @@ def train(config: Config, watch: Watch, worker: MakeWorker = make_worker) -> Pat
         state = server.initial_state(config, start.params)
         about = data_about(partitions)
         run = folders.create(config, state, partitions.fingerprint, about, inputs, start.kernels, network)
-        _train_rounds(stack.enter_context(run), backend, partitions, display, watch)
+        train_rounds(stack.enter_context(run), backend, partitions, display, watch)
     return run.folder
 
 
@@ -124,7 +124,7 @@ def resume(folder: Path, given: Mapping[str, Any], watch: Watch, worker: MakeWor
             list(backend.map([CheckTask(run.state.params)]))  # before anything of the run is changed
             run.begin()
             display.note(f"Going on after {run.state.rounds_done} of {config.num_rounds} rounds")
-            _train_rounds(run, backend, partitions, display, watch)
+            train_rounds(run, backend, partitions, display, watch)
         else:
             run.begin(keep_settings=False)
             display.note(f"Nothing to do: all {config.num_rounds} rounds are done; --num-rounds may ask for more")
@@ -145,16 +145,28 @@ def _open(
     return stack.enter_context(open_backend(config, display.warn, make))
 
 
-def _train_rounds(run: Run, backend: Backend, partitions: Partitions, display: RoundDisplay, watch: Watch) -> None:
-    """The rounds that are left; however they end, the user learns how to go on."""
+def train_rounds(
+    run: Run,
+    backend: Backend,
+    partitions: Partitions,
+    display: RoundDisplay,
+    watch: Watch,
+    sizes: Mapping[int, int] | None = None,
+) -> None:
+    """The rounds that are left; however they end, the user learns how to go on.
+
+    Args:
+        sizes: examples of each client, unless the partitions say that.
+    """
     stopped, num_rounds = run.folder / "stopped.txt", run.config.num_rounds
     counts = class_counts(partitions)
     if counts is not None:
         write_text(run.folder / "partition.json", json.dumps(counts))
     display.know_classes(shares_of_test(partitions))
-    sizes = client_sizes(partitions)
-    if not watch.quiet:
-        _tell_time(run, backend, sizes, display)
+    if sizes is None:
+        sizes = client_sizes(partitions)
+        if not watch.quiet:
+            _tell_time(run, backend, sizes, display)
     try:
         with Interrupts(display.note) as interrupts, Mirror(run.config, run.folder, display.warn) as mirror, display:
             traced = _Traced(backend, run) if run.config.profile_run else backend

@@ -55,7 +55,7 @@ def test_clients_get_what_their_own_files_hold_in_any_order(made: Path) -> None:
         np.testing.assert_array_equal(data.labeled.x, stored(partitions.folder / f"s_cifar_10_{client}.npy")["x"])
         np.testing.assert_array_equal(data.unlabeled.y, stored(partitions.folder / f"u_cifar_10_{client}.npy")["y"])
     evaluation = load_eval(partitions)
-    assert (len(evaluation.test), len(evaluation.valid)) == (40, 30)
+    assert (len(evaluation.test or ()), len(evaluation.valid or ())) == (40, 30)
 
 
 def test_the_server_has_the_labels_in_labels_at_server_and_only_there(made: Path) -> None:

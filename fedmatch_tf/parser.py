@@ -225,24 +225,24 @@ def _jobs(text: str) -> int:
 
 # Flags that are no settings of a run, as argparse takes them.
 FLAGS: dict[str, dict[str, Any]] = {
-    "resume": {"metavar": "RUN", "help": "go on with the run in this folder"},
+    "resume": {"metavar": "RUN", "help": "continue the run in this folder"},
     "seeds": {
         "metavar": "N|1,2,5",
         "type": _seeds,
         "help": "one run for each of the seeds 1 to N, or of a list; then mean and deviation. The same command again "
-        "goes on where it stopped. unset: --seed alone, for reproduce 3",
+        "resumes. unset: --seed alone, for reproduce 3",
     },
     "sweep": {
         "metavar": "NAME=V,V",
         "type": _values,
         "nargs": "+",
         "help": "one run for every combination of these values, with every seed; then a report. The same command again "
-        "goes on where it stopped",
+        "resumes",
     },
     "jobs": {
         "metavar": "N",
         "type": _jobs,
-        "help": "so many of the runs beside each other, if memory allows; they share the cores. default: 1",
+        "help": "number of runs at a time, if memory allows; they share the cores. default: 1",
     },
     "force": {"action": "store_true", "help": "replace partitions made with other settings"},
     "experiment": {"metavar": "NAME", "help": "a table or figure of the paper"},
@@ -265,7 +265,7 @@ def _build(name: str, meant: Config | None, reason: str) -> _Parser:
     parser = _Parser(
         prog=program_for(name),
         description=f"FedMatch, federated semi-supervised learning: {work.what}."
-        + (f" Each of the others has a --help of its own: {others}." if name == "train" else ""),
+        + (f" Other commands have their own --help: {others}." if name == "train" else ""),
         epilog=_epilog(meant, reason) if "profile" in work.settings else None,
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,

@@ -13,7 +13,7 @@ from fedmatch_tf.config import Config
 from fedmatch_tf.results.names import run_words
 from fedmatch_tf.results.results import Group, Result
 from fedmatch_tf.results.summary import band, mean, summarise
-from fedmatch_tf.results.tables import Cell, Table, Value, markdown, percent, table_of, value
+from fedmatch_tf.results.tables import Cell, Value, markdown, percent, table_of, value
 from fedmatch_tf.results.time_left import total_hours
 from study.experiments import EXPERIMENTS, FIELD, RESULTS, Experiment, configs, shown_on
 from study.records import ROOT, find
@@ -30,21 +30,17 @@ COMMAND = "python main.py --work-type reproduce --experiment evidence"
 
 LEAD = f"""# Results
 
-What this code reaches beside the paper, from the records in `study/results/`, which have every round,
-and from remarks in `docs/remarks/`.
-This page is made from them by
+Figures come from the records in `study/results/`, which have every round, remarks from `docs/remarks/`. One command
+makes this page. It trains missing runs first (`--dry-run` names them); interrupted runs resume:
 
 ```
 {COMMAND}      # or: make results
 ```
 
-which first does the runs that are missing, one after the other; each can be stopped and goes on.
-Accuracies are those of the global model on test data after the last round, and the mean of the last ten
-rounds; where the paper has the mean of the clients, so have we. Costs are means over
-rounds, in per cent of one parameter set. One run each, of the seed that is named, or mean and sample deviation
-of several; the paper's values are means of three runs. Where it has none for AlexNet, that for ResNet-9 is shown,
-which tells the order of methods at most. A difference is given where settings are the paper's or those of the
-authors' code. Settings are the paper's (`--profile paper`) unless said.
+Settings are the paper's (`--profile paper`) unless a row names others. Several seeds have mean ± sample deviation, and
+"each seed" its last round. The paper's values are means of three runs; where it has none for AlexNet, ResNet-9's is
+shown. S2C (server to client; in brackets without first visits) and C2S are means over rounds, in per cent of one
+parameter set. Minutes include pauses and other work. Reasons are *tested* (a run here supports them) or *guess*.
 """
 
 
@@ -107,16 +103,14 @@ def results_page(root: Path = ROOT) -> str:
     if missing:
         state += f" The others take about {total_hours(missing):.0f} hours on two CPU cores."
     parts = [LEAD, state + "\n", *_remarks("evidence", root)]
-    for experiment in shown_on(RESULTS):
-        parts += [f"## {experiment.what}\n", *_section(experiment, root)]
-    return "\n".join(parts)
+    return "\n".join([*parts, *_sections(RESULTS, "##", root)])
 
 
 def field_page(root: Path = ROOT) -> str:
     """The text of docs/FIELD.md, with the answer and what was measured made from the records."""
     text = (root / FIELD).read_text(encoding="utf-8")
     answers = [answer(EXPERIMENTS[name], root) for name in ("field-halves", "field-halves-server")]
-    sections = [part for each in shown_on(FIELD) for part in (f"### {each.what}\n", *_section(each, root))]
+    sections = _sections(FIELD, "###", root)
     for (begin, end), part in ((ANSWER, "".join(answers)), (MEASURED, "\n".join(["", *sections]))):
         before, rest = text.split(begin)
         text = "".join([before, begin, part, end, rest.split(end)[1]])
@@ -149,18 +143,30 @@ def _accuracy(values: Sequence[float]) -> str:
     return f"{found.value:.1f} ± {found.deviation:.1f} %" if found.deviation is not None else f"{found.value:.1f} %"
 
 
-def _section(experiment: Experiment, root: Path) -> Iterator[str]:
-    every = entries(experiment, root)
-    done = [entry for entry in every if entry.records]
-    if done:
-        yield f"![Test accuracy over the rounds](figures/{experiment.name}.png)\n"
-        yield markdown(_table(done))
-    missing = [(entry.label, config) for entry in every for config in entry.missing]
-    if missing:
-        seeds = [f", seed {config.seed}" if config.seed != 1 else "" for _, config in missing]
-        names = [f"{config.task} {label}{seed}" for (label, config), seed in zip(missing, seeds)]
-        yield f"Not run yet: {'; '.join(names)}.\n"
-    yield from _remarks(experiment.name, root)
+def _sections(page: Path, level: str, root: Path) -> Iterator[str]:
+    """A section for each experiment of a page; a run that stands in two has its row in the first."""
+    above: set[Config] = set()  # runs that have a row, whatever their seed
+    for experiment in shown_on(page):
+        yield f"{level} {experiment.what}\n"
+        every = entries(experiment, root)
+        done = [entry for entry in every if entry.records]
+        if done:
+            yield f"![Test accuracy over the rounds](figures/{experiment.name}.png)\n"
+        new = [entry for entry in done if replace(entry.config, seed=0) not in above]
+        above.update(replace(entry.config, seed=0) for entry in new)
+        if new:
+            rows = [cells(entry) for entry in new]
+            if len({entry.config.task for entry in new}) == 1:
+                rows = [{**row, "task": ""} for row in rows]  # the heading has it
+            yield markdown(table_of("results", "", rows))
+        repeated = [entry.label for entry in done if entry not in new]
+        if repeated:
+            yield f"Also in the figure, with a row above: {', '.join(repeated)}.\n"
+        missing = sum(len(entry.missing) for entry in every)
+        if missing:
+            number = missing + sum(len(entry.records) for entry in every)
+            yield f"Not run yet: {missing} of {number} runs.\n"
+        yield from _remarks(experiment.name, root)
 
 
 def _remarks(name: str, root: Path) -> Iterator[str]:
@@ -168,16 +174,6 @@ def _remarks(name: str, root: Path) -> Iterator[str]:
     remarks = root / REMARKS / f"{name}.md"
     if remarks.is_file():
         yield remarks.read_text(encoding="utf-8")
-
-
-def _table(done: Sequence[Entry]) -> Table:
-    """A row for each run; where there are several seeds, one for all of them."""
-    rows = []
-    for entry in done:
-        rows += [cells(entry._replace(records=[record])) for record in entry.records]
-        if len(entry.records) > 1:
-            rows.append(cells(entry))
-    return table_of("results", "", rows)
 
 
 def cells(entry: Entry) -> dict[str, Cell]:
@@ -188,24 +184,26 @@ def cells(entry: Entry) -> dict[str, Cell]:
     accuracy = mean([values[-1] for values in runs])
     assert accuracy is not None
     theirs = [each.accuracy for each in published(entry.group.settings) if each.model == config.model]
+    s2c, returning = percent(summary.s2c), percent(summary.s2c_returning)
+    minutes = [math.fsum(line["seconds"] for line in record.lines) / 60 for record in entry.records]
     costs = [cost for cost in (paper.s2c, paper.c2s) if cost is not None] if paper else []
     return {
         "task": config.task,
         "model": entry.label,
         "seed": ", ".join(str(record.settings["seed"]) for record in entry.records),
-        "accuracy (%)": value(accuracy),
-        "last ten": value(mean([math.fsum(values[-10:]) / len(values[-10:]) for values in runs])),
+        "last ten rounds (%)": value(mean([math.fsum(values[-10:]) / len(values[-10:]) for values in runs])),
+        "last round (%)": value(accuracy),
+        "each seed": ", ".join(f"{values[-1]:.2f}" for values in runs) if len(runs) > 1 else "",
         "at the lowest validation loss": value(summary.validated),
         "the paper's is": "the mean of the clients" if paper and paper.local else "",
         "paper": Value(paper.accuracy, paper.deviation) if paper else "",
         "difference": Value(accuracy.value - paper.accuracy, sign=True) if paper else "",
         "paper, ResNet-9": Value(larger.accuracy, larger.deviation) if larger and not paper else "",
-        "S2C": percent(summary.s2c),
-        "S2C without first visits": percent(summary.s2c_returning),
+        "S2C (later visits)": s2c if s2c == returning else f"{s2c} ({returning})",
         "C2S": percent(summary.c2s),
         "paper S2C, C2S": ", ".join(f"{100 * cost:.0f}" for cost in costs),
         "published": f"{theirs[0]:g}" if theirs else "",
-        "minutes": value(summary.minutes and summary.minutes._replace(deviation=None), digits=0),
+        "minutes": ", ".join(f"{each:.0f}" for each in minutes),
     }
 
 

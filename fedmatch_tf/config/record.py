@@ -80,7 +80,7 @@ class Config:
     )
     seed: int = run("every random choice follows from it", 1, rules.SEED)
     init_draws: str = run(
-        "starting weights. original: every kernel begins one stream, as in the original; independent: each goes on",
+        "starting weights. original: kernels begin one stream, as in the original; independent: each is drawn anew",
         ("original", "independent"),
         rules.DRAWN,
         rules.NEW_NETWORK,
@@ -129,7 +129,7 @@ class Config:
         refuse=True,
     )
     alpha: float = data(
-        "bdir: each class is dealt by Dirichlet(alpha); the smaller, the more they differ", 0.3, rules.POSITIVE
+        "bdir: each class is dealt by Dirichlet(alpha); small values make clients differ more", 0.3, rules.POSITIVE
     )
     alpha_labeled: float | None = data(
         "the same for labelled examples (lc); unset: as many of each class for every client",
@@ -180,7 +180,7 @@ class Config:
     )
     epoch_of: str = rounds(
         "what an epoch of a client goes through (lc): labelled batches, over which unlabelled images are spread; or "
-        "unlabelled batches, for which labelled ones come again and again",
+        "unlabelled batches, for which labelled ones are repeated",
         ("labeled", "unlabeled"),
         rules.LABELED_CLIENTS,
         rules.UNLABELED,
@@ -239,7 +239,7 @@ class Config:
         rules.ON_DEVICES,
     )
     momentum: float = learning(
-        "momentum of clients and server, from 0 in every round, as they keep nothing of it", 0.0, rules.BELOW_ONE
+        "momentum of the clients' and the server's steps; starts at 0 in every round", 0.0, rules.BELOW_ONE
     )
     nesterov: bool = learning("Nesterov's momentum", False, rules.MOMENTUM, refuse=True)
     server_momentum: float = learning(
@@ -248,7 +248,7 @@ class Config:
         rules.BELOW_ONE,
         refuse=True,
     )
-    clip_norm: float | None = learning("the norm of a step's whole gradient at most; unset: any", None, rules.POSITIVE)
+    clip_norm: float | None = learning("largest norm of a step's whole gradient; unset: no limit", None, rules.POSITIVE)
     wd: float = learning(
         "weight decay: this times the sum of squared weights is part of the loss, so it is half of what SGD's "
         "weight_decay is elsewhere; the original declares 1e-4 but never applies it",
@@ -263,7 +263,7 @@ class Config:
     )
     augment: str = learning("strong view of an unlabelled image", ("randaugment", "none"))
     equalize: str = learning(
-        "RandAugment's equalize. identity: does nothing, as in the original; real: as its name says",
+        "RandAugment's equalize. identity: does nothing, as in the original; real: equalizes",
         ("identity", "real"),
     )
     confidence: float = learning(
@@ -352,7 +352,7 @@ class Config:
         "that have it; float16: on GPUs with tensor cores",
         ("float32", "bfloat16", "float16"),
     )
-    xla: bool = machine("compile with XLA what can be: faster on some GPUs, slower on CPUs", False)
+    xla: bool = machine("compile parts with XLA: faster on some GPUs, slower on CPUs", False)
     profile_run: bool = worked_on("write a TensorBoard trace of a client's task in the second round", False)
     task_timeout: float = worked_on(
         "seconds that a worker may take for one task before it is replaced", 3600.0, rules.POSITIVE

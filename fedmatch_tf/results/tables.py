@@ -81,9 +81,9 @@ def markdown(table: Table) -> str:
     """The table as Markdown."""
     lines = [table.head, *texts(table)]
     cells = [[_escape_markdown(cell) for cell in line] for line in lines]
-    cells.insert(1, ["---"] * len(table.head))
     note = f"\n{_escape_markdown(table.note)}\n" if table.note else ""
-    return "\n".join("| " + " | ".join(line) + " |" for line in cells) + f"\n{note}"
+    head, *rows = ["| " + " | ".join(line) + " |" for line in cells]
+    return "\n".join([head, "|---" * len(table.head) + "|", *rows]) + f"\n{note}"
 
 
 def _escape_markdown(text: str) -> str:

@@ -207,8 +207,10 @@ def test_one_client_alone_may_train_without_helpers() -> None:
 
 
 def documented_code(section: str) -> list[str]:
-    """The blocks of Python in that section of docs/METHODS.md or docs/DATA.md."""
-    sections = [part for page in ("METHODS", "DATA") for part in (ROOT / f"docs/{page}.md").read_text().split("\n## ")]
+    """The blocks of Python in that section of docs/EXTENDING.md or docs/DATA.md."""
+    sections = [
+        part for page in ("EXTENDING", "DATA") for part in (ROOT / f"docs/{page}.md").read_text().split("\n## ")
+    ]
     (text,) = [each for each in sections if each.startswith(f"{section}\n")]
     return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
 
@@ -224,7 +226,7 @@ ADDED = {
 
 @pytest.fixture(scope="module")
 def extended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
-    """A copy of the project with one file each that docs/METHODS.md and docs/DATA.md add to it, and nothing else."""
+    """A copy of the project with one file each that docs/EXTENDING.md and docs/DATA.md add to it, and nothing else."""
     folder = tmp_path_factory.mktemp("extended")
     for name in ("main.py", "parser.py", "data", "fedmatch_tf", "study", "tests"):
         source = ROOT / name
@@ -287,7 +289,7 @@ def test_the_documented_algorithm_remembers_its_squares_when_a_run_goes_on(exten
 def test_the_documented_algorithm_divides_its_steps_by_those_so_far() -> None:
     (code,) = documented_code("Your own algorithm")
     names: dict[str, Any] = {"__name__": "fedadagrad"}
-    exec(compile(code, "docs/METHODS.md", "exec"), names)
+    exec(compile(code, "docs/EXTENDING.md", "exec"), names)
     algorithm = names["FedAdagrad"](make_config("lc-biid-c10", model="fedavg-sl"))
 
     def one_weight(value: float) -> Params:

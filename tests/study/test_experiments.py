@@ -251,7 +251,7 @@ def test_an_experiment_is_one_entry_and_its_page_follows(tmp_path: Path) -> None
     assert line.endswith("  # done")
     assert do("--experiment=mine").splitlines() == [str(tmp_path / "docs" / "RESULTS.md")]
     section = (tmp_path / "docs" / "RESULTS.md").read_text().split("## a question of my own\n")[1]
-    assert "| lc-biid-digits | fedmatch, num-rounds 3 | 1 | 37.50 |" in section
+    assert "| fedmatch, num-rounds 3 | 1 | 37.50 | 37.50 |" in section
     assert (tmp_path / "docs" / "figures" / "mine.png").stat().st_size > 5000
 
 

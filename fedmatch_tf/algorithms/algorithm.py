@@ -31,7 +31,7 @@ class ServerState(NamedTuple):
     params: Params
     plateau: Plateau
     embeddings: Mapping[int, np.ndarray]  # of every client that ever took part
-    device_lrs: tuple[float, ...] = ()  # with --lr-memory device: the rate of every simulated device
+    device_lrs: tuple[float, ...] | None = None  # with --lr-memory device: the rate of every simulated device
     best: Best | None = None  # with --keep-best
     memory: tuple[np.ndarray, ...] = ()  # vectors that the algorithm remembers, such as a momentum
 

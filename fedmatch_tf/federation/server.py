@@ -61,7 +61,7 @@ class Store(Protocol):
 def initial_state(config: Config, params: Params) -> ServerState:
     """The state before round 0."""
     on_devices = config.lr_memory == "device" and config.lr_source == "client"
-    device_lrs = (config.lr,) * config.num_devices if on_devices else ()
+    device_lrs = (config.lr,) * config.num_devices if on_devices else None
     return ServerState(0, params, schedule.start(config.lr, config.patience), {}, device_lrs)
 
 
@@ -166,7 +166,7 @@ def client_tasks(
         if config.lr_source != "client":
             plateau = state.plateau
         lr = plateau.lr
-        if state.device_lrs and held is not None:  # a newcomer begins with the initial rate in any case
+        if state.device_lrs is not None and held is not None:  # a newcomer begins with the initial rate in any case
             lr = state.device_lrs[devices[client]]
         yield ClientTask(round_num, client, task_step(config, round_num), message, plateau, lr, held is None)
 
@@ -243,7 +243,7 @@ def end_round(config: Config, state: ServerState, results: Sequence[ClientResult
         state = state._replace(best=_better(config, state, scores[GLOBAL, "valid"].loss))
     if config.lr_source == "server":
         return state._replace(plateau=next_lr(config, state.plateau, scores[GLOBAL, "valid"]))
-    if not state.device_lrs:
+    if state.device_lrs is None:
         return state
     devices = _devices(config, state.rounds_done - 1)
     by_client = {result.client: result for result in results}

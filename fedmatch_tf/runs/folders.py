@@ -198,9 +198,9 @@ def reopen(folder: Path, given: Mapping[str, Any]) -> tuple[Run, list[str]]:
         lock.enter_context(checkpoint.locked(check_pts))
         start, problem, lost = checkpoint.load(check_pts)
         recorded = replace(config_of(start.settings, folder, "--resume"), output_path=str(folder.parent.parent))
-        num_rates, devices = len(start.state.device_lrs), recorded.num_devices
-        if num_rates not in (0, devices):
-            raise DataError(f"{check_pts}: expected rates of {devices} devices, received {num_rates}. It was edited")
+        rates, devices = start.state.device_lrs, recorded.num_devices
+        if rates is not None and len(rates) != devices:
+            raise DataError(f"{check_pts}: expected rates of {devices} devices, received {len(rates)}. It was edited")
         config = decide(continued(recorded, given))
         notes = [f"The newest checkpoint is damaged ({problem}); going on from the one before"] if problem else []
         notes += [f"{damage}; its copy is used" for damage in lost.values()]

@@ -31,7 +31,7 @@ class About(NamedTuple):
     versions: dict[str, str]
     partitions: str
     plateau: tuple[Positive, Lowest, Whole]
-    device_lrs: tuple[Positive, ...]
+    device_lrs: Optional[tuple[Positive, ...]]
     data: tuple[tuple[Whole, ...], tuple[str, ...]]  # shape of an image or vector; names of classes
     best: Optional[tuple[Whole, Number]]
     inputs: Optional[dict[str, str]]

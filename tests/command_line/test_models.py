@@ -215,7 +215,7 @@ def documented_code(section: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
 
 
-# The last block of Python in a section, and the file that it says it is.
+# The file that a section adds: its block of Python with an entry, or else its last one.
 ADDED = {
     "Your own dataset": "data/datasets/stripes.py",
     "Your own network": "networks/tiny.py",
@@ -232,7 +232,9 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
         source = ROOT / name
         (shutil.copytree if source.is_dir() else shutil.copy)(source, folder / name)
     for section, file in ADDED.items():
-        (folder / "fedmatch_tf" / file).write_text(documented_code(section)[-1])
+        blocks = documented_code(section)
+        code = next((block for block in blocks if "ENTRY = " in block), blocks[-1])
+        (folder / "fedmatch_tf" / file).write_text(code)
     with CommandServer(folder) as commands:
         yield Shell(folder, commands)
 
@@ -310,7 +312,7 @@ def test_the_documented_algorithm_divides_its_steps_by_those_so_far() -> None:
 
 def own_network(cwd: Path) -> tuple[str, ...]:
     """The documented network in that directory, and the flags of a run with it."""
-    code, _ = documented_code("Your own network")
+    code, *_ = documented_code("Your own network")
     (cwd / "mynet.py").write_text(code)
     x, y = made_up_images(150, num_classes=5, size=20)
     save_npz(cwd / "own.npz", x, y)

@@ -70,7 +70,8 @@ def check_parameters(config: Config, params: Params) -> None:
         ("Use --store disk, or give" if in_memory else "Give") + " fewer --workers or a smaller --arch",
     )
     nearest = next(parent for parent in (Path(config.output_path).absolute() / "x").parents if parent.exists())
-    on_disk, free = 0.9 * kept + 2 * size, shutil.disk_usage(nearest).free
+    on_disk = 0.9 * 2 * kept + 2 * size  # each client's file has a copy
+    free = shutil.disk_usage(nearest).free
     if on_disk > free:
         raise ConfigError(
             f"--output-path: checkpoints need about {_bytes(on_disk)} of disk ({clients} clients, {_bytes(size)} "

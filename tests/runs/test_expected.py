@@ -71,10 +71,10 @@ def test_checkpoints_must_fit_on_the_disk(tmp_path: Path, monkeypatch: pytest.Mo
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(0, 0, 60 * MB))
     given: dict[str, Any] = {"num_clients": 100, "frac_clients": 1.0, "output_path": str(tmp_path / "new" / "out")}
-    with pytest.raises(ConfigError, match=rf"--output-path: .* 92 MB of disk \(100 clients.*{tmp_path} has 60 MB"):
+    with pytest.raises(ConfigError, match=rf"--output-path: .* 182 MB of disk \(100 clients.*{tmp_path} has 60 MB"):
         expected.check_parameters(make_config("lc-biid-c10", **given), MODEL)
     expected.check_parameters(make_config("lc-biid-c10", **given, model="fedavg-sl"), Params(MODEL.sigma))
-    expected.check_parameters(make_config("lc-biid-c10", **{**given, "num_clients": 50}), MODEL)
+    expected.check_parameters(make_config("lc-biid-c10", **{**given, "num_clients": 25}), MODEL)
 
 
 def test_clients_that_take_part_are_those_drawn_in_some_round() -> None:

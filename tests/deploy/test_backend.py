@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +22,10 @@ sys.path.insert(0, str(ROOT / "deploy" / "flower"))
 
 from fedmatch_flower import backend, client_app
 from fedmatch_flower.backend import FlowerBackend, Limits, Nodes
+from fedmatch_flower.client_app import _watch as watch  # the true one
 from flwr.app import Array, Error, Message, MessageType, RecordDict
 
+from fedmatch_tf.base.errors import DataError
 from fedmatch_tf.config import Config, make_config
 from fedmatch_tf.data import generator, sources
 from fedmatch_tf.federation import loop, server
@@ -54,8 +58,9 @@ def _config(folder: Path | None = None, **given: Any) -> Config:
 
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stand-in instead of a network, and no waiting for what comes at once."""
+    """The stand-in instead of a network, no waiting for what comes at once, and nothing that ends this process."""
     monkeypatch.setattr(client_app, "make_worker", lambda config, **given: StandIn(config))
+    monkeypatch.setattr(client_app, "_watch", lambda seconds: nullcontext())
     for name, value in {"POLL": 0.0, "LOOK": -1.0, "PAUSE": 0.0}.items():
         monkeypatch.setattr(backend, name, value)
 
@@ -164,6 +169,15 @@ def test_who_never_answers_is_left_out_when_its_time_is_over(hosts: list[Path]) 
     in_second_round(trial, lambda asked, answer: None)
     trial.run()
     assert trial.left_out() == [{}, {1: "no answer within 0.3 seconds (time-limit)"}, {}]
+
+
+def test_a_clients_watch_ends_with_its_task_however_that_ends() -> None:
+    others = set(threading.enumerate())
+    with suppress(DataError), watch(60):
+        (timer,) = set(threading.enumerate()) - others
+        raise DataError("damaged")
+    timer.join(5)
+    assert not timer.is_alive()
 
 
 def test_who_goes_away_is_left_out_until_it_is_back_under_another_number(hosts: list[Path]) -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -47,48 +49,50 @@ def hello(message: Message, context: Context) -> Message:
 def train(message: Message, context: Context) -> Message:
     """RunClient."""
     request, arrays = messages.unpack(Request, message.content, messages.LARGEST)
-    watch = _watch(request.seconds)
-    held = _held(context)
-    if request.base and (held is None or vectors.digest(held) != request.base):
-        return Message(messages.pack(Lacks(request.round_num)), reply_to=message)
-    config = _config(request, context)
-    own = open_own(context.node_config, config, request.classes)
-    task = messages.task_of(request, arrays, held if request.base else None)
-    if task.client != own.client:
-        raise DataError(f"expected a task of client {own.client}, received one of client {task.client}")
-    result = _worker(config, own, context).run(task)
-    if not own.knows_truth:
-        result = result._replace(num_correct=None)
-    sigma = task.broadcast.params.sigma if result.sigma is None else result.sigma
-    _keep(context, make_algorithm(config).keep(Params(sigma, result.psi)))
-    watch.cancel()
-    return Message(messages.answer(result, task), reply_to=message)
+    with _watch(request.seconds):
+        held = _held(context)
+        if request.base and (held is None or vectors.digest(held) != request.base):
+            return Message(messages.pack(Lacks(request.round_num)), reply_to=message)
+        config = _config(request, context)
+        own = open_own(context.node_config, config, request.classes)
+        task = messages.task_of(request, arrays, held if request.base else None)
+        if task.client != own.client:
+            raise DataError(f"expected a task of client {own.client}, received one of client {task.client}")
+        result = _worker(config, own, context).run(task)
+        if not own.knows_truth:
+            result = result._replace(num_correct=None)
+        sigma = task.broadcast.params.sigma if result.sigma is None else result.sigma
+        _keep(context, make_algorithm(config).keep(Params(sigma, result.psi)))
+        return Message(messages.answer(result, task), reply_to=message)
 
 
 @app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
     """How the global model does on this host's test images."""
     request, arrays = messages.unpack(Test, message.content, messages.LARGEST)
-    watch = _watch(request.seconds)
-    config = _config(request, context)
-    own = open_own(context.node_config, config, request.classes)
-    theta = vectors.decode("theta", arrays.get("theta", b""), request.size)
-    worker = _worker(config, own, context)
-    if request.confusion:
-        tested = Tested((), (), (), worker.run(ConfusionTask(Params(theta))).tolist())
-    else:
-        score = worker.run(EvalTask(0, GLOBAL, "test", theta))
-        tested = Tested(score.num_rows, score.losses, score.hits, ())
-    watch.cancel()
-    return Message(messages.pack(tested), reply_to=message)
+    with _watch(request.seconds):
+        config = _config(request, context)
+        own = open_own(context.node_config, config, request.classes)
+        theta = vectors.decode("theta", arrays.get("theta", b""), request.size)
+        worker = _worker(config, own, context)
+        if request.confusion:
+            tested = Tested((), (), (), worker.run(ConfusionTask(Params(theta))).tolist())
+        else:
+            score = worker.run(EvalTask(0, GLOBAL, "test", theta))
+            tested = Tested(score.num_rows, score.losses, score.hits, ())
+        return Message(messages.pack(tested), reply_to=message)
 
 
-def _watch(seconds: float) -> threading.Timer:
+@contextmanager
+def _watch(seconds: float) -> Iterator[None]:
     """Ends this process when nobody waits for its answer any more: a node does one thing at a time."""
     watch = threading.Timer(seconds, os._exit, [1])
     watch.daemon = True
     watch.start()
-    return watch
+    try:
+        yield
+    finally:
+        watch.cancel()
 
 
 def _worker(config: Config, own: OwnData, context: Context) -> Any:

@@ -144,6 +144,9 @@ NONSENSE = {
     "received round 2, client 2": lambda asked, answer: with_about(answer, client=2),
     "found a field": lambda asked, answer: with_about(answer, more=1),
     "a finite number": lambda asked, answer: with_about(answer, losses={"total": float("nan")}),
+    "expected one score of valid, received": lambda asked, answer: with_about(answer, scored=[]),
+    "examples that can be, received 3, 2, 4": lambda asked, answer: with_about(answer, num_correct=3),
+    "examples that can be, received 1, 5, 4": lambda asked, answer: with_about(answer, confident_rows=5),
     "psi: expected a vector, received none": lambda asked, answer: without(answer, "vectors", "psi"),
     "embedding: expected a vector": lambda asked, answer: without(answer, "vectors", "embedding"),
     "expected the records": lambda asked, answer: Message(RecordDict(), reply_to=asked),
@@ -162,6 +165,14 @@ def test_who_answers_nonsense_is_left_out_of_the_round_alone(hosts: list[Path], 
     assert np.isfinite(after).all()
     in_second_round(absent, lambda asked, answer: Message(Error(1, "gone"), reply_to=asked))
     np.testing.assert_array_equal(after, absent.run())
+
+
+def test_a_client_whose_examples_do_not_count_is_not_left_out(hosts: list[Path]) -> None:
+    trial = Trial(hosts)
+    in_second_round(trial, lambda asked, answer: with_about(answer, num_examples=0))
+    trial.run()
+    assert trial.left_out() == [{}, {}, {}]
+    assert [record.clients for record in trial.records] == [(0, 1, 2)] * 3
 
 
 def test_who_never_answers_is_left_out_when_its_time_is_over(hosts: list[Path]) -> None:

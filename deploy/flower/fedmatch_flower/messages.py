@@ -229,7 +229,7 @@ def result_of(
     """The client's result; DataError says why it is none.
 
     Args:
-        splits: on which it may have scored its model.
+        splits: on which it must have scored its model.
         embedding_size: of the embedding that it must have sent, if it must.
     """
     received = task.broadcast.params
@@ -244,14 +244,15 @@ def result_of(
         psi = vectors.decode("psi", _vector(arrays, "psi"), len(received.psi), received.psi)
     if embedding_size is not None:
         embedding = vectors.decode("embedding", _vector(arrays, "embedding"), embedding_size)
-    if about.num_examples == 0 or about.confident_rows > about.num_unlabeled:
-        raise DataError(f"expected counts of examples that can be, received {about.num_examples} examples")
+    counts = about.num_correct or 0, about.confident_rows, about.num_unlabeled
+    if list(counts) != sorted(counts):
+        raise DataError(f"expected counts of examples that can be, received {', '.join(map(str, counts))}")
     key = client_model(task.client)
     scored = tuple(EvalResult(key, one.split, 0, 1, *one[1:]) for one in about.scored)
     for one in about.scored:
         check_score(one)
     received_splits = [one.split for one in scored]
-    if not set(received_splits) <= set(splits) or len(set(received_splits)) != len(scored):
+    if sorted(received_splits) != sorted(splits):
         raise DataError(f"expected one score of {' and '.join(splits)}, received {', '.join(received_splits)[:100]}")
     return ClientResult(
         task.client,

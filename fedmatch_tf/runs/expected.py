@@ -34,7 +34,7 @@ def passes_per_round(config: Config, unlabeled: float) -> float:
     tests = sum(sizes[split] for split in client_splits(config))
     client = TRAINING * unlabeled * learner_of(config.model).passes * config.num_epochs_client + tests
     server = TRAINING * 10 * config.labels_per_class * config.num_epochs_server
-    validated = config.num_valid if config.keep_best or config.lr_signal == "server" else 0
+    validated = config.num_valid if config.keep_best or config.lr_source != "client" else 0
     return config.clients_per_round * client + server + config.num_test + validated
 
 

@@ -74,6 +74,14 @@ def test_with_labels_at_the_server_a_client_has_none(host: Path) -> None:
     assert (own.num_examples, load_client(own.partitions, 1).labeled) == (4, None)
 
 
+@pytest.mark.parametrize("given", [{"lr_signal": "server"}, {"lr_schedule": "cosine"}, {"lr_schedule": "constant"}])
+def test_a_client_that_does_not_decide_on_its_learning_rate_needs_no_validation_images(
+    host: Path, given: dict[str, str]
+) -> None:
+    shutil.rmtree(host / "valid")
+    assert opened(host, **given).num_examples == 9
+
+
 def test_images_are_packed_again_when_they_change_and_only_then(host: Path) -> None:
     first = opened(host).partitions.folder
     assert opened(host).partitions.folder == first

@@ -108,7 +108,7 @@ def pack(folder: Path, to: Path, client: int | None, config: Config, classes: Se
     if client is not None:
         x = _images(folder / "unlabeled", config)
         sets["unlabeled"] = x, np.zeros(len(x), np.int64)  # nobody knows their classes, and nobody looks at these
-        if config.lr_signal == "client" and "valid" not in sets:
+        if config.lr_source == "client" and "valid" not in sets:
             raise DataError(f"{folder}: expected images in valid/, as they decide on this client's learning rate")
     if "labeled" in roles and "labeled" not in sets:
         raise DataError(f"{folder}: expected images in labeled/, found none")

@@ -81,8 +81,12 @@ def _sets_here(config: Config, partitions: Partitions) -> set[str]:
     """The kinds of sets that the server itself has."""
     files = partitions.files or {}
     here = {file.role for name, file in files.items() if (partitions.folder / name).exists()}
-    if "valid" not in here and (config.keep_best or config.lr_signal == "server"):
-        raise DataError(f"{partitions.folder}: expected validation data, as --keep-best or --lr-signal asks")
+    validates = config.keep_best or config.lr_source != "client"
+    if "valid" not in here and (validates or (config.scenario == "ls" and config.num_epochs_server)):
+        raise DataError(
+            f"{partitions.folder}: expected validation data at the server: it validates with its own labels, "
+            f"--keep-best, --lr-signal server or another --lr-schedule than plateau"
+        )
     return here
 
 

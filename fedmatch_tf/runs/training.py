@@ -112,12 +112,7 @@ def resume(folder: Path, given: Mapping[str, Any], watch: Watch, worker: MakeWor
             check_backend(config)
             check_installed(config)
             partitions = stack.enter_context(_partitions_of(run, watch.progress))
-            inputs = checksums(config)
-            if inputs != run.inputs:
-                display.note(
-                    f"note: {' and '.join(sorted(inputs))}: not the content that the run began with, so results may "
-                    f"differ from an unbroken run"
-                )
+            inputs = check_same(run, partitions, display.note)
             expected.check_workers(config)
             network = checkpoint.network_of(run.check_pts, config.arch)
             backend = _open(stack, config, partitions, inputs, network, display, worker)
@@ -281,15 +276,25 @@ def _check_paths(config: Config) -> bytes | None:
 
 @contextmanager
 def _partitions_of(run: Run, progress: Progress) -> Iterator[Partitions]:
-    """Those that the run began with, which nothing of ours replaces meanwhile; made again if they are gone."""
+    """Those of its folder, which nothing of ours replaces meanwhile; made again if they are gone."""
     folder = run.config.partition_folder
     if not folder.is_dir():
         ensure_partitions(run.config, progress)
     with in_use(folder):
-        partitions = check_complete(run.config)
-        if partitions.fingerprint != run.partitions:
-            raise DataError(
-                f"{folder}: expected the partitions that the run began with, found others. "
-                f"Say where they are with --dataset-path, or make them again with --work-type gen_data --force"
-            )
-        yield partitions
+        yield check_complete(run.config)
+
+
+def check_same(run: Run, partitions: Partitions, note: Callable[[str], None]) -> dict[str, str]:
+    """Checksums of its other inputs, with a note if they have changed; DataError if the partitions are others."""
+    if partitions.fingerprint != run.partitions:
+        raise DataError(
+            f"{partitions.folder}: expected the partitions that the run began with, found others. "
+            f"Say where they are with --dataset-path, or make them again with --work-type gen_data --force"
+        )
+    inputs = checksums(run.config)
+    if inputs != run.inputs:
+        note(
+            f"note: {' and '.join(sorted(inputs))}: not the content that the run began with, so results may "
+            f"differ from an unbroken run"
+        )
+    return inputs

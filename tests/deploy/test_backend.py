@@ -81,7 +81,7 @@ class Trial:
         inline = InlineBackend(lambda: StandIn(self.config))
         with inline:
             (start,) = inline.map([InitTask()])
-            nodes = Nodes(self.grid, self.config, (), self.notes.append)
+            nodes = Nodes(self.grid, self.config, (), (), self.notes.append)
             sizes = nodes.join(self.limits)
             made = (self.limits, inline, self.store, self.notes.append, self.tests_here)
             crew = FlowerBackend(self.config, self.grid, nodes, *made)
@@ -257,6 +257,28 @@ def test_a_node_that_cannot_take_part_is_told_of_and_asked_again(
     monkeypatch.setattr(Node, "answer", answer)
     np.testing.assert_array_equal(trial.run(), simulated(trial.config))
     assert trial.notes.count("Node 11 can't take part: damaged") == 2
+
+
+def test_a_message_that_flower_does_not_take_costs_nothing_but_its_answer(
+    hosts: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial, properly, refused = Trial(hosts), MemoryGrid.push_messages, list[str]()
+    trial.tests_here = False
+    trial.limits = Limits(1, 60, join_time=60)
+
+    def push(grid: MemoryGrid, messages: list[Message]) -> list[str | None]:
+        (kind,) = {message.metadata.message_type for message in messages}
+        names: list[str | None] = [*properly(grid, messages)]
+        if kind not in refused:
+            refused.append(kind)
+            names[0] = None
+        return names
+
+    monkeypatch.setattr(MemoryGrid, "push_messages", push)
+    trial.run()
+    assert trial.left_out() == [{0: "its message could not be sent"}, {}, {}]
+    assert trial.records[0].test_acc == 0.5
+    assert sorted(refused) == ["evaluate", "query", "train"]
 
 
 def test_what_is_sent_is_what_is_counted_and_a_little_frame(hosts: list[Path]) -> None:

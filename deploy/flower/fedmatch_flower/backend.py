@@ -56,11 +56,14 @@ class Nodes:
 
     Args:
         classes: of the federation; none: those of the first client.
+        shape: of its images; of no dimensions: that of the first client's.
     """
 
-    def __init__(self, grid: Grid, config: Config, classes: Sequence[str], note: Callable[[str], None]) -> None:
+    def __init__(
+        self, grid: Grid, config: Config, classes: Sequence[str], shape: Sequence[int], note: Callable[[str], None]
+    ) -> None:
         self._grid, self._config, self._note = grid, config, note
-        self.classes = tuple(classes)
+        self.classes, self._shape = tuple(classes), tuple(shape)
         self._asked: dict[str, tuple[int, float]] = {}  # message -> node, and until when
         self._refused: dict[int, float] = {}  # node -> when it is asked again
         self._claims: dict[int, Hello] = {}  # node -> the client that it says it is, while another node is that
@@ -81,7 +84,8 @@ class Nodes:
             question = messages.pack(Question(sent_config(self._config), self.classes))
             asked = [Message(question, node, MessageType.QUERY, ttl=HELLO) for node in sorted(self.online - known)]
             for message, identity in zip(asked, self._grid.push_messages(asked) if asked else ()):
-                self._asked[identity] = message.metadata.dst_node_id, time.monotonic() + HELLO
+                if identity is not None:  # else it is asked again
+                    self._asked[identity] = message.metadata.dst_node_id, time.monotonic() + HELLO
         for reply in self._grid.pull_messages(list(self._asked)) if self._asked else ():
             node, _ = self._asked.pop(reply.metadata.reply_to_message_id)
             self._take_in(node, reply)
@@ -127,11 +131,10 @@ class Nodes:
                 f"expected clients 0 to {self._config.num_clients - 1} with images, received client {hello.client} "
                 f"with {hello.num_examples}"
             )
-        shape = next((other.image_shape for other in self.hellos.values()), hello.image_shape)
-        self.classes = self.classes or hello.classes
-        if (self.classes, shape) != (hello.classes, hello.image_shape):
+        self.classes, self._shape = self.classes or hello.classes, self._shape or hello.image_shape
+        if (self.classes, self._shape) != (hello.classes, hello.image_shape):
             raise DataError(
-                f"expected images {list(shape)} of classes {', '.join(self.classes)}, received "
+                f"expected images {list(self._shape)} of classes {', '.join(self.classes)}, received "
                 f"{list(hello.image_shape)} of {', '.join(hello.classes)}"
             )
 
@@ -322,7 +325,8 @@ class FlowerBackend:
         content = messages.pack(request, {"theta": vectors.encode(theta)})
         nodes = [node for client, node in sorted(self._nodes.node_of.items()) if self._nodes.connected(client)]
         sent = self._grid.push_messages([Message(content, node, MessageType.EVALUATE, ttl=limit) for node in nodes])
-        waiting, until = dict(zip(sent, nodes)), time.monotonic() + limit
+        waiting = {identity: node for identity, node in zip(sent, nodes) if identity is not None}
+        until = time.monotonic() + limit
         found: dict[int, Tested] = {}  # by node, so that the order is the same in every run
         while waiting and time.monotonic() < until:
             for reply in self._grid.pull_messages(list(waiting)):

@@ -73,8 +73,8 @@ def _packed_once(folder: Path, client: int, config: Config, classes: Sequence[st
     """The images as partition files in the user's cache; made again when a file has changed."""
     if not folder.is_dir():
         raise DataError(f"{folder}: expected a folder of images, found none")
-    about = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(folder.rglob("*"))]
-    key = hashlib.sha256(repr((client, config.task, config.image_size, tuple(classes), about)).encode()).hexdigest()
+    about = client, config.task, config.image_size, state_of(folder, classes)
+    key = hashlib.sha256(repr(about).encode()).hexdigest()
     of_folder = hashlib.sha256(str(folder.absolute()).encode()).hexdigest()
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fedmatch" / of_folder[:16]
     packed = cache / key[:16]
@@ -83,6 +83,12 @@ def _packed_once(folder: Path, client: int, config: Config, classes: Sequence[st
         packed.mkdir(parents=True, mode=0o700)
         pack(folder, packed, client, config, classes)
     return packed
+
+
+def state_of(folder: Path, classes: Sequence[str]) -> str:
+    """The images and the federation's classes: what is packed is another if this is."""
+    files = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(folder.rglob("*"))]
+    return repr((tuple(classes), files))
 
 
 def classes_in(folder: Path) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -17,7 +18,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedmatch_flower.backend import FlowerBackend, Limits, Nodes
-from fedmatch_flower.own_data import classes_in, pack
+from fedmatch_flower.own_data import classes_in, pack, state_of
 from fedmatch_tf.base.errors import DataError
 from fedmatch_tf.base.plugins import is_keras_file
 from fedmatch_tf.config import Config, ConfigError
@@ -31,7 +32,8 @@ from fedmatch_tf.parser import parse
 from fedmatch_tf.runs import folders, training
 from fedmatch_tf.runs.display import RoundDisplay, progress_for
 from fedmatch_tf.runs.folders import Run
-from fedmatch_tf.runs.partition_folder import data_about
+from fedmatch_tf.runs.inputs import checksums
+from fedmatch_tf.runs.partition_folder import data_about, with_own_partitions
 from fedmatch_tf.runs.training import Watch
 from fedmatch_tf.workers.choose import decide, make_worker
 from fedmatch_tf.workers.environment import keep_memory, worker_variables
@@ -51,7 +53,7 @@ def main(grid: Grid, context: Context) -> None:
         if command.work == "resume":
             run, notes = folders.reopen(Path(command.arguments["run"]), command.arguments["given"])
             stack.enter_context(run)
-            config = run.config
+            config = run.config = _between_hosts(run.config)
         elif command.work == "train":
             config = _between_hosts(command.arguments["config"])
             run, notes = None, []
@@ -60,13 +62,18 @@ def main(grid: Grid, context: Context) -> None:
         display = RoundDisplay(config, quiet=False, records=run.past if run else ())
         for note in notes:
             display.note(f"note: {note}")
-        own_images = DATASETS[config.dataset].given_by_source
-        nodes = Nodes(grid, config, classes_in(Path(str(config.source))) if own_images else (), display.note)
-        sizes = nodes.join(limits)
-        if own_images and not (config.partition_folder / manifest.NAME).exists():
-            config.partition_folder.mkdir(parents=True, exist_ok=True)
-            pack(Path(str(config.source)), config.partition_folder, None, config, nodes.classes)
-        partitions = open_partitions(Path(config.dataset_path), config.task)
+        if run is None and DATASETS[config.dataset].given_by_source:
+            shape = config.image_size, config.image_size, 3
+            nodes = Nodes(grid, config, classes_in(Path(str(config.source))), shape, display.note)
+            sizes = nodes.join(limits)
+            config = _packed(config, nodes.classes)
+            partitions = open_partitions(Path(config.dataset_path), config.task)
+        else:
+            partitions = open_partitions(Path(config.dataset_path), config.task)
+            if run is not None:
+                training.check_same(run, partitions, display.note)
+            nodes = Nodes(grid, config, partitions.class_names or (), partitions.image_shape, display.note)
+            sizes = nodes.join(limits)
         here = _sets_here(config, partitions)
         variables = worker_variables(None, os.environ)
         inline = stack.enter_context(InlineBackend(partial(make_worker, config), variables))
@@ -75,6 +82,16 @@ def main(grid: Grid, context: Context) -> None:
         watch = Watch(quiet=False, progress=progress_for(True))
         training.train_rounds(run, backend, partitions, display, watch, sizes)
         display.note(str(run.folder))
+
+
+def _packed(config: Config, classes: Sequence[str]) -> Config:
+    """The config with the server's images as partitions, in a folder that is for them, as they are now, alone."""
+    source = Path(str(config.source))
+    config = with_own_partitions(config, state_of(source, classes))
+    if not (config.partition_folder / manifest.NAME).exists():
+        config.partition_folder.mkdir(parents=True, exist_ok=True)
+        pack(source, config.partition_folder, None, config, classes)
+    return config
 
 
 def _sets_here(config: Config, partitions: Partitions) -> set[str]:
@@ -106,7 +123,9 @@ def _between_hosts(config: Config) -> Config:
 def _begin(stack: ExitStack, config: Config, partitions: Partitions, inline: InlineBackend) -> Run:
     (start,) = inline.map([InitTask()])
     state, about = server.initial_state(config, start.params), data_about(partitions)
-    return stack.enter_context(folders.create(config, state, partitions.fingerprint, about, {}, start.kernels))
+    return stack.enter_context(
+        folders.create(config, state, partitions.fingerprint, about, checksums(config), start.kernels)
+    )
 
 
 def _go_on(run: Run, inline: InlineBackend) -> Run:

@@ -151,7 +151,7 @@ def _sections(page: Path, level: str, root: Path) -> Iterator[str]:
         every = entries(experiment, root)
         done = [entry for entry in every if entry.records]
         if done:
-            yield f"![Test accuracy over the rounds](figures/{experiment.name}.png)\n"
+            yield f"![Test accuracy](figures/{experiment.name}.png)\n"
         new = [entry for entry in done if replace(entry.config, seed=0) not in above]
         above.update(replace(entry.config, seed=0) for entry in new)
         if new:

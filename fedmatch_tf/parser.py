@@ -129,10 +129,10 @@ def parse(arguments: Sequence[str]) -> Command:
             if len(grid) < len(swept):
                 parser.error("--sweep: give each name once, with all its values")
             runs = combinations(grid, own.pop("seeds", [given.get("seed", settings()["seed"].default)]), given)
-            _say_without_effect(runs[0], {name: value for name, value in given.items() if name not in grid})
+            _say_without_effect(runs, {name: value for name, value in given.items() if name not in grid})
             return Command("sweep", {**own, "runs": runs, "given": given})
         config = make_config(**given)
-        _say_without_effect(config, given)
+        _say_without_effect([config], given)
     except ConfigError as error:
         parser.error(str(error))
     if several:
@@ -154,16 +154,17 @@ def _work_of(arguments: Sequence[str]) -> tuple[str, Sequence[str]]:
     return (work if work in WORK else "train"), arguments  # its own parser says what is wrong with another
 
 
-def _say_without_effect(config: Config, given: dict[str, Any]) -> None:
-    """A flag that does nothing: somebody expects something of it, so a note; an error if the run would be elsewhere."""
-    idle = {name: reason for name, reason in without_effect(config).items() if name in given}
+def _say_without_effect(configs: Sequence[Config], given: dict[str, Any]) -> None:
+    """A flag that does nothing in any of these runs: a note; an error if the runs would be elsewhere."""
+    config, reasons = configs[0], [without_effect(config) for config in configs]
+    idle = {name: reason for name, reason in reasons[0].items() if name in given and all(name in of for of in reasons)}
     for name, reason in idle.items():
         if settings()[name].refuse and settings()[name].of_machine:
             raise ConfigError(f"{flag(name)}: {reason}, received --backend {config.backend}")
     for name, reason in idle.items():
         say("note", f"{flag(name)} has no effect with {config.model} on {config.task}: {reason}")
-    pull = 2 * config.lambda_l2 * config.lr  # of eq. 5
-    if config.decomposed and pull >= 1:
+    pull = max((2 * each.lambda_l2 * each.lr for each in configs if each.decomposed), default=0.0)  # of eq. 5
+    if pull >= 1:
         say(
             "note",
             f"every unlabelled step takes psi - sigma times 1 - 2 lambda_l2 lr = {1 - pull:g}: psi oscillates, "

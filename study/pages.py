@@ -30,17 +30,17 @@ COMMAND = "python main.py --work-type reproduce --experiment evidence"
 
 LEAD = f"""# Results
 
-Figures come from the records in `study/results/`, which have every round, remarks from `docs/remarks/`. One command
-makes this page. It trains missing runs first (`--dry-run` names them); interrupted runs resume:
+The records in `study/results/` have every round, `docs/remarks/` the remarks. One command makes this page. It trains
+missing runs first (`--dry-run` names them); interrupted runs resume:
 
 ```
 {COMMAND}      # or: make results
 ```
 
 Settings are the paper's (`--profile paper`) unless a row names others. Several seeds have mean ± sample deviation, and
-"each seed" its last round. The paper's values are means of three runs; where it has none for AlexNet, ResNet-9's is
-shown. S2C (server to client; in brackets without first visits) and C2S are means over rounds, in per cent of one
-parameter set. Minutes include pauses and other work. Reasons are *tested* (a run here supports them) or *guess*.
+"each seed" its last round. The paper's values are means of three runs, of ResNet-9 where it has none for AlexNet. S2C
+(server to client; in brackets without first visits) and C2S are means over rounds, in per cent of one parameter set.
+Reasons are *tested* (a run here supports them) or *guess*.
 """
 
 
@@ -151,7 +151,7 @@ def _sections(page: Path, level: str, root: Path) -> Iterator[str]:
         every = entries(experiment, root)
         done = [entry for entry in every if entry.records]
         if done:
-            yield f"![Test accuracy over the rounds](figures/{experiment.name}.png)\n"
+            yield f"![Test accuracy](figures/{experiment.name}.png)\n"
         new = [entry for entry in done if replace(entry.config, seed=0) not in above]
         above.update(replace(entry.config, seed=0) for entry in new)
         if new:
@@ -185,7 +185,6 @@ def cells(entry: Entry) -> dict[str, Cell]:
     assert accuracy is not None
     theirs = [each.accuracy for each in published(entry.group.settings) if each.model == config.model]
     s2c, returning = percent(summary.s2c), percent(summary.s2c_returning)
-    minutes = [math.fsum(line["seconds"] for line in record.lines) / 60 for record in entry.records]
     costs = [cost for cost in (paper.s2c, paper.c2s) if cost is not None] if paper else []
     return {
         "task": config.task,
@@ -203,7 +202,6 @@ def cells(entry: Entry) -> dict[str, Cell]:
         "C2S": percent(summary.c2s),
         "paper S2C, C2S": ", ".join(f"{100 * cost:.0f}" for cost in costs),
         "published": f"{theirs[0]:g}" if theirs else "",
-        "minutes": ", ".join(f"{each:.0f}" for each in minutes),
     }
 
 

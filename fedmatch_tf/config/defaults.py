@@ -59,6 +59,11 @@ def combinations(
     """
     if isinstance(seeds, int) and not 1 <= seeds <= MOST_SEEDS:
         raise ConfigError(f"seeds: expected a number of seeds from 1 to {MOST_SEEDS}, or a list; received {seeds}")
+    every = range(1, seeds + 1) if isinstance(seeds, int) else seeds
+    if not 1 <= len(every) <= MOST_SEEDS or len(set(every)) < len(every):
+        raise ConfigError(f"seeds: expected 1 to {MOST_SEEDS} different seeds, received {short(list(every))}")
+    if "seed" in given:
+        raise ConfigError(f"seed: expected none beside seeds, which says them all; received {short(given['seed'])}")
     for name, values in by_name(grid).items():
         if name in ("task", "seed") or settings()[name].of_machine:
             reason = "--seeds does that" if name == "seed" else "it is one for the whole sweep"
@@ -72,7 +77,7 @@ def combinations(
     each = [
         make_config(**{**given, **dict(zip(grid, values)), "seed": seed})
         for values in itertools.product(*grid.values())
-        for seed in (range(1, seeds + 1) if isinstance(seeds, int) else seeds)
+        for seed in every
     ]
     for name in grid:
         reasons = [without_effect(config).get(name) for config in each]

@@ -15,8 +15,9 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Any, Callable, NamedTuple, Union
 
-from fedmatch_tf.base import signals
+from fedmatch_tf.base import signals, untrusted
 from fedmatch_tf.base.errors import DataError
+from fedmatch_tf.base.plugins import is_keras_file
 from fedmatch_tf.config import Config, ConfigError
 from fedmatch_tf.config.resume import INPUT_PATHS, MAY_CHANGE, with_absolute_paths
 from fedmatch_tf.federation.tasks import TrainingError
@@ -28,6 +29,7 @@ from fedmatch_tf.results.results import FINISHED, Result
 from fedmatch_tf.results.summary import Summary, summarise
 from fedmatch_tf.results.tables import percent, plus_minus
 from fedmatch_tf.results.time_left import TimeLeft
+from fedmatch_tf.runs.checkpoint import NETWORK
 from fedmatch_tf.runs.display import duration, progress_for
 from fedmatch_tf.runs.expected import runs_beside
 from fedmatch_tf.runs.partition_folder import beside_others, ensure_partitions
@@ -50,9 +52,14 @@ def find(runs: Sequence[Config]) -> list[Result | None]:
 
 
 def _can_be_used(result: Result) -> bool:
-    """A run that is finished, or that has a checkpoint to go on from."""
-    folder = Path(result.folder)
-    return result.state == FINISHED or (folder.parent.parent / "check_pts" / folder.name).is_dir()
+    """A run that is finished, or that has a checkpoint to go on from; of the Keras file as it is now."""
+    folder, arch = Path(result.folder), result.settings["arch"]
+    check_pts = folder.parent.parent / "check_pts" / folder.name
+    if is_keras_file(arch) and Path(arch).is_file():  # which may be another one by now
+        kept = check_pts / NETWORK
+        if not kept.is_file() or untrusted.read_bytes(kept) != untrusted.read_bytes(Path(arch)):
+            return False
+    return result.state == FINISHED or check_pts.is_dir()
 
 
 def is_done(result: Result | None) -> bool:

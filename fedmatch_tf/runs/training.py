@@ -158,12 +158,12 @@ def train_rounds(
     if counts is not None:
         write_text(run.folder / "partition.json", json.dumps(counts))
     display.know_classes(shares_of_test(partitions))
-    if sizes is None:
-        sizes = client_sizes(partitions)
-        if not watch.quiet:
-            _tell_time(run, backend, sizes, display)
+    tells = sizes is None and not watch.quiet
+    sizes = client_sizes(partitions) if sizes is None else sizes
     try:
         with Interrupts(display.note) as interrupts, Mirror(run.config, run.folder, display.warn) as mirror, display:
+            if tells:
+                _tell_time(run, backend, sizes, display)
             traced = _Traced(backend, run) if run.config.profile_run else backend
             for record, state in loop.run(run.config, run.state, traced, run.store, sizes, display.client_done):
                 for path in (stopped, *_results(run)):  # of fewer rounds
@@ -292,9 +292,9 @@ def check_same(run: Run, partitions: Partitions, note: Callable[[str], None]) ->
             f"Say where they are with --dataset-path, or make them again with --work-type gen_data --force"
         )
     inputs = checksums(run.config)
-    if inputs != run.inputs:
+    if changed := [name for name in sorted(inputs) if inputs[name] != run.inputs.get(name)]:
         note(
-            f"note: {' and '.join(sorted(inputs))}: not the content that the run began with, so results may "
-            f"differ from an unbroken run"
+            f"note: {' and '.join(changed)}: not the content that the run began with, so results may differ "
+            f"from an unbroken run"
         )
     return inputs

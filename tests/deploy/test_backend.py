@@ -281,6 +281,17 @@ def test_a_message_that_flower_does_not_take_costs_nothing_but_its_answer(
     assert sorted(refused) == ["evaluate", "query", "train"]
 
 
+@pytest.mark.parametrize(("classes", "shape"), [(("cold", "ill"), ()), ((), (28, 28, 1))])
+def test_not_the_first_client_but_the_servers_data_say_what_images_are(
+    hosts: list[Path], classes: tuple[str, ...], shape: tuple[int, ...]
+) -> None:
+    trial = Trial(hosts)
+    nodes = Nodes(trial.grid, trial.config, classes, shape, trial.notes.append)
+    nodes.look()
+    assert nodes.hellos == {}
+    assert f"can't take part: expected images {list(shape or (32, 32, 3))} of classes" in trial.notes[0]
+
+
 def test_what_is_sent_is_what_is_counted_and_a_little_frame(hosts: list[Path]) -> None:
     trial = Trial(hosts, s2c_content="counted")
     trial.run()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -76,7 +77,7 @@ def test_with_labels_at_the_server_a_client_has_none(host: Path) -> None:
 
 @pytest.mark.parametrize("given", [{"lr_signal": "server"}, {"lr_schedule": "cosine"}, {"lr_schedule": "constant"}])
 def test_a_client_that_does_not_decide_on_its_learning_rate_needs_no_validation_images(
-    host: Path, given: dict[str, str]
+    host: Path, given: dict[str, Any]
 ) -> None:
     shutil.rmtree(host / "valid")
     assert opened(host, **given).num_examples == 9

@@ -92,11 +92,18 @@ def test_a_grid_is_every_combination_with_every_seed() -> None:
         ({"workers": [1, 2]}, 1, "workers can't be swept"),
         ({"mu": [0.1, 0.2]}, 1, "mu has no effect in any of the runs"),
         ({}, 0, "expected a number of seeds from 1 to 1000"),
+        ({}, [], "expected 1 to 1000 different seeds"),
+        ({}, [1, 1], "expected 1 to 1000 different seeds, received .1, 1."),
     ],
 )
-def test_a_grid_without_meaning_is_refused(grid: dict[str, Any], seeds: int, message: str) -> None:
+def test_a_grid_without_meaning_is_refused(grid: dict[str, Any], seeds: int | list[int], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         combinations(grid, seeds, {"task": "lc-biid-digits", "num_rounds": 3})
+
+
+def test_a_seed_beside_seeds_is_refused() -> None:
+    with pytest.raises(ConfigError, match="seed: expected none beside seeds"):
+        combinations({}, 2, {"task": "lc-biid-digits", "seed": 5})
 
 
 def recorded(folder: Path) -> list[Any]:

@@ -62,6 +62,8 @@ def losses_of(steps: Sequence[Terms], num_batches: int, where: str) -> Losses:
             raise TrainingError(
                 f"expected a finite loss, received {terms['total']} in {where}, step {number} ({kind}). {LOWER_LR}"
             )
+        if len(terms) > 1:  # added up here: in which order TensorFlow does is not the same in every trace
+            terms["total"] = sum(value for name, value in terms.items() if name != "total" and not math.isnan(value))
         values = [terms.get(name, ABSENT) for name in Losses._fields]
         losses.append(Losses(*(None if math.isnan(value) else value for value in values)))
     return mean_losses(losses, num_batches)

@@ -82,7 +82,8 @@ def test_a_run_writes_its_records_and_prints_its_folder_last(
     assert [line["round"] for line in lines] == [0, 1, 2]
     keys = "round task_step clients test_acc test_loss local_test_acc valid_loss s2c c2s confident pseudo_label_acc"
     later = (
-        "train_loss confident_rows norms global_valid_loss server_lr dropped test_acc_sigma test_acc_psi labeled_acc"
+        "train_loss confident_rows norms global_valid_loss server_lr dropped test_acc_sigma test_acc_psi labeled_acc "
+        "hosts"
     )
     assert list(lines[0]) == [*keys.split(), "helpers", "lr", "seconds", *later.split()]
     for line in lines:
@@ -199,7 +200,7 @@ def test_the_result_is_the_same_bit_for_bit_whoever_computes_it(
     result = train(source, tmp_path, *flags, task=task)
     ours = folder_of(result, tmp_path)
     if backend == "process":
-        said = re.compile(r"(\w[\w. -]* \.\.\.|round \d/3 .*|3 rounds, about .*)")
+        said = re.compile(r"(\w[\w. -]* \.\.\.|round \d/3[: ].*|3 rounds, about .*)")
         assert [line for line in result.stderr.splitlines() if not said.fullmatch(line)] == [], "TensorFlow is silent"
     assert_same_run(ours, inline_runs[task])
     assert any(line["confident"] > 0 for line in rounds(ours)), "augmentation must have had something to do"

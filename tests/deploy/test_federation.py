@@ -115,7 +115,7 @@ def test_a_killed_server_goes_on_and_the_bits_are_those_of_the_simulated_run(
     ("name", "options", "reason"),
     [
         ("no_key", lambda keys: ("--root-certificates", str(keys.certificate)), "SuperNode authentication is enabled"),
-        ("not_registered", lambda keys: keys.node("stranger"), "must be registered"),
+        ("not_registered", lambda keys: keys.node("stranger"), "Failed to activate SuperNode"),
         ("plain_text", lambda keys: ("--insecure",), "could not establish a connection"),
         ("does_not_trust_the_certificate", lambda keys: (), "could not establish a connection"),
     ],

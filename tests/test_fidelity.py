@@ -222,6 +222,8 @@ def test_the_log_files_of_the_command_line_are_the_originals(scenario: str, tmp_
             np.testing.assert_allclose(log[way][name], values, atol=tolerance[way], err_msg=f"{way} {name}")
     assert log["scores"].keys() == expected["scores"].keys()
     losses = {"aggr_lss": "aggr_lss", "valid_loss": "score_valid_loss", "test_loss": "score_test_loss"}
+    assert expected["scores"].pop("train_loss") == [], "the original has the key and never fills it"
+    assert len(log["scores"]["train_loss"]) == (4 if scenario == "ls" else 0), "ours is of the server's own epochs"
     for name, values in expected["scores"].items():
         limit = tolerance[losses[name]] if name in losses else 0.021  # accuracies are multiples of 1/50
         assert len(log["scores"][name]) == len(values), name

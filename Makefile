@@ -81,4 +81,4 @@ $(VENV)/.dev: $(VENV)/.run requirements/dev.txt
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-current .tools .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-current .venv-plain .venv-flower .tools .pytest_cache .mypy_cache .ruff_cache .hypothesis

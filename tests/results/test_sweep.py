@@ -101,6 +101,23 @@ def test_a_grid_without_meaning_is_refused(grid: dict[str, Any], seeds: int | li
         combinations(grid, seeds, {"task": "lc-biid-digits", "num_rounds": 3})
 
 
+def test_a_run_of_a_keras_file_that_is_another_by_now_is_not_found(tmp_path: Path) -> None:
+    file = tmp_path / "net.keras"
+    file.write_bytes(b"one network")
+    given: dict[str, Any] = {"arch": str(file), "output_path": str(tmp_path), "num_rounds": 2}
+    folder = write_run(tmp_path / "logs" / "run", [0.5, 0.6], "lc-biid-digits", **given)
+    config = make_config("lc-biid-digits", **given)
+    kept = tmp_path / "check_pts" / "run" / "network.keras"
+    assert sweep.find([config]) == [None], "nobody knows which network that was"
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(b"one network")
+    (found,) = sweep.find([config])
+    assert found is not None
+    assert found.folder == str(folder)
+    file.write_bytes(b"another one")
+    assert sweep.find([config]) == [None]
+
+
 def test_a_seed_beside_seeds_is_refused() -> None:
     with pytest.raises(ConfigError, match="seed: expected none beside seeds"):
         combinations({}, 2, {"task": "lc-biid-digits", "seed": 5})
